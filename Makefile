@@ -1,0 +1,43 @@
+# Deeplink. `make help` lists what there is.
+
+GO ?= go
+SERVERS := deploy/local/install.sh postgresql redis
+
+.DEFAULT_GOAL := help
+.PHONY: help run test race check deps fuzz bench migrate
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+run: ## serve all of it from here: PostgreSQL, Redis, control, two edges, a demo organization
+	@$(SERVERS)
+	@$(GO) build -o $${RUN_DIR:-.run}/bin/local ./deploy/local && exec $${RUN_DIR:-.run}/bin/local
+
+test: ## every test, with a private PostgreSQL and Redis
+	@$(SERVERS)
+	$(GO) test -shuffle=on ./...
+
+race: ## every test under the race detector
+	@$(SERVERS)
+	$(GO) test -race -shuffle=on ./...
+
+check: deps race ## format, vet, staticcheck, imports, race, the commands of the documents
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
+	.ci/docs
+
+deps: ## refuse imports on the wrong side
+	.ci/deps
+
+fuzz: ## each fuzz target for FUZZTIME (10s)
+	.ci/fuzz
+
+bench: ## benchmarks of the hot path and the freshness run
+	$(GO) test -run '^$$' -bench . -benchmem ./edge ./shared/ratelimit
+	@$(SERVERS)
+	$(GO) run ./bench freshness
+
+migrate: ## bring the database of DATABASE_URL up to date
+	$(GO) run ./control migrate
