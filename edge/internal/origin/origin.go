@@ -1,0 +1,172 @@
+// Package origin is what an edge asks Postgres: what a short URL leads to. It reads the primary, one statement in one
+// transaction, so an answer is never older than the question. The edge's registration and its poll are package replica's.
+package origin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"deeplink/shared/catalog"
+)
+
+const (
+	// connectTimeout and pingTimeout bound how long a dead Postgres is waited for.
+	connectTimeout = time.Second
+	pingTimeout    = 200 * time.Millisecond
+)
+
+// Origin reads links. It is safe for concurrent use.
+type Origin struct {
+	pool *pgxpool.Pool
+}
+
+// Open returns an Origin over at most conns connections to the primary at databaseURL. It connects when first asked.
+func Open(ctx context.Context, databaseURL string, conns int32) (*Origin, error) {
+	config, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	config.MaxConns = conns
+	config.PingTimeout = pingTimeout
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	// A standby would answer from the past.
+	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return &Origin{pool: pool}, nil
+}
+
+// Close closes the connections once those in use have been given back.
+func (o *Origin) Close() { o.pool.Close() }
+
+// Found is all there is to know for answering one short URL.
+type Found struct {
+	// OrgKey names the organization of the domain. Empty: no verified domain of this name, and nothing else is set.
+	OrgKey    string
+	Suspended bool
+	AppConfig catalog.AppConfig
+	// Host is the custom host, empty on the shared one.
+	Host string
+	// Link is nil when the domain has no such code. Its URL, Title, Tags, TemplateID and times are not read.
+	Link *catalog.Link
+}
+
+const selectFound = `
+select o.org_key, o.suspended, coalesce(d.host, ''),
+       a.ios_bundle_id, a.ios_team_id, a.ios_app_store_id, a.ios_scheme,
+       a.android_package_name, a.android_sha256_cert_fingerprints, a.android_scheme,
+       a.fallback_url, coalesce(a.html_error_pages, false),
+       l.id::text, l.organization_id::text, l.domain_id::text, l.short_code, l.path, l.channel,
+       l.utm_source, l.utm_medium, l.utm_campaign, l.utm_term, l.utm_content,
+       l.fallback_url, l.og_title, l.og_description, l.og_image_url, l.expiry, l.params, l.is_active
+from domains d
+join organizations o on o.id = d.organization_id
+left join app_configs a on a.organization_id = d.organization_id
+left join links l on l.organization_id = d.organization_id and lower(l.short_code) = $2 and l.domain_id = d.id
+where `
+
+const (
+	onSharedHost   = selectFound + `o.org_key = $1 and d.host is null`
+	onCustomDomain = selectFound + `d.host = $1 and d.status = 'verified'`
+)
+
+// Link looks up a code, in lower case, on a domain: an organization's key for the shared host (four characters), otherwise a
+// custom host. What is unknown is no error. An error for which [Unreachable] is true says nothing about the link.
+func (o *Origin) Link(ctx context.Context, domain, code string) (Found, error) {
+	query := onSharedHost
+	if strings.Contains(domain, ".") {
+		query = onCustomDomain
+	}
+	found, err := o.ask(ctx, query, domain, code)
+	// A connection that died while it lay in the pool is found out by the first question; another one may be alive.
+	if err != nil && ctx.Err() == nil && (Unreachable(err) || planIsStale(err)) {
+		found, err = o.ask(ctx, query, domain, code)
+	}
+	if err != nil {
+		return Found{}, fmt.Errorf("look up a link: %w", err)
+	}
+	return found, nil
+}
+
+func (o *Origin) ask(ctx context.Context, query, domain, code string) (Found, error) {
+	var f Found
+	var ios catalog.IOSApp
+	var android catalog.AndroidApp
+	var og catalog.OpenGraph
+	var l catalog.Link
+	var id, organizationID, domainID, shortCode, path *string
+	var expiry *time.Time
+	var params []byte
+	var active *bool
+	err := o.pool.QueryRow(ctx, query, domain, code).Scan(&f.OrgKey, &f.Suspended, &f.Host,
+		&ios.BundleID, &ios.TeamID, &ios.AppStoreID, &ios.Scheme,
+		&android.PackageName, &android.SHA256CertFingerprints, &android.Scheme,
+		&f.AppConfig.FallbackURL, &f.AppConfig.HTMLErrorPages,
+		&id, &organizationID, &domainID, &shortCode, &path, &l.Channel,
+		&l.UTMSource, &l.UTMMedium, &l.UTMCampaign, &l.UTMTerm, &l.UTMContent,
+		&l.FallbackURL, &og.Title, &og.Description, &og.ImageURL, &expiry, &params, &active)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Found{}, nil
+	}
+	if err != nil {
+		return Found{}, err
+	}
+	if ios != (catalog.IOSApp{}) {
+		f.AppConfig.IOS = &ios
+	}
+	if android.PackageName != nil || android.SHA256CertFingerprints != nil || android.Scheme != nil {
+		f.AppConfig.Android = &android
+	}
+	if id == nil {
+		return f, nil
+	}
+	l.ID, l.OrganizationID, l.DomainID, l.ShortCode, l.Path = *id, *organizationID, *domainID, *shortCode, *path
+	l.Params, l.IsActive = json.RawMessage(params), *active
+	if og != (catalog.OpenGraph{}) {
+		l.OG = &og
+	}
+	if expiry != nil {
+		l.Expiry = &catalog.Time{Time: *expiry}
+	}
+	f.Link = &l
+	return f, nil
+}
+
+// Unreachable reports whether err means that Postgres could not be asked: no connection, a lost one, no answer in time, a
+// server that is going down or coming up. A statement that failed is an answer, and false.
+func Unreachable(err error) bool {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return true
+	}
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		switch answer.Code {
+		case "57P01", "57P02", "57P03", // shut down, crashed, cannot connect now
+			"53300": // too many connections
+			return true
+		}
+		return strings.HasPrefix(answer.Code, "08")
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
+
+// planIsStale reports whether a prepared statement met a schema that changed under it, which happens once per connection.
+func planIsStale(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == "0A000"
+}

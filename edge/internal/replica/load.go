@@ -1,0 +1,173 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// loadTimeout bounds one question to Postgres, with the wait for its turn; a click waits for two at most.
+	loadTimeout = time.Second
+	// maxLoads is how many questions may be open at once, maxQueued how many more keys may wait for their turn.
+	maxLoads  = 64
+	maxQueued = 8192
+)
+
+var errQueueFull = fmt.Errorf("replica: %d keys wait for the database already", maxQueued)
+
+// loads are the questions to Postgres under way, at most one per key: a link that a million phones open at once is asked for
+// once.
+type loads struct {
+	mu      sync.Mutex
+	running map[string]*load
+	slots   chan struct{}
+	group   sync.WaitGroup
+}
+
+// load is one question. Its results may be read once done is closed.
+type load struct {
+	done  chan struct{}
+	value []byte
+	err   error
+	// fresh: when it ended, the lease held and nothing it depends on had been bumped since it began. Only then may those use
+	// it who came after it began: the row may have been read before they did.
+	fresh bool
+}
+
+func (l *loads) init() {
+	l.running = make(map[string]*load)
+	l.slots = make(chan struct{}, maxLoads)
+}
+
+func (l *loads) wait() { l.group.Wait() }
+
+// miss answers from Postgres, or, while that cannot be reached, from what the cache may still tell.
+func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
+	value, err := r.fetch(hash, key, domain)
+	if err == nil || !r.unreachable(err) {
+		return value, err
+	}
+	hold := r.options.Lease + r.options.StaleIfError
+	if e := r.remembered(hash, []byte(key)); e != nil && r.options.StaleIfError > 0 && r.lease.Load().covers(time.Now(), hold) {
+		r.counts.stale.Add(1)
+		return e.value(), nil
+	}
+	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+func (r *Replica) unreachable(err error) bool {
+	return errors.Is(err, errPostgresDown) || errors.Is(err, errQueueFull) || r.options.Unreachable(err)
+}
+
+// fetch joins the running load of a key or starts one. A joined load that is not fresh is of no use to who joined it; the
+// next one, of whoever comes first, began after all of them had arrived.
+func (r *Replica) fetch(hash uint64, key string, domain int) ([]byte, error) {
+	l, started := r.join(hash, key, domain)
+	<-l.done
+	if !started && !l.fresh {
+		l, _ = r.join(hash, key, domain)
+		<-l.done
+	}
+	return l.value, l.err
+}
+
+// join returns the running load of a key, or starts one. Every load ends within loadTimeout and a little.
+func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bool) {
+	r.loads.mu.Lock()
+	defer r.loads.mu.Unlock()
+	if l := r.loads.running[key]; l != nil {
+		return l, false
+	}
+	l = &load{done: make(chan struct{})}
+	if len(r.loads.running) >= maxLoads+maxQueued {
+		l.err = errQueueFull
+		close(l.done)
+		return l, true
+	}
+	r.loads.running[key] = l
+	r.loads.group.Go(func() {
+		r.run(l, hash, key, domain)
+		r.loads.mu.Lock()
+		delete(r.loads.running, key)
+		r.loads.mu.Unlock()
+		close(l.done)
+	})
+	return l, true
+}
+
+func (r *Replica) run(l *load, hash uint64, key string, domain int) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.err = fmt.Errorf("load of a link panicked: %v", p)
+		}
+	}()
+	if !r.postgres.allows(time.Now()) {
+		l.err = errPostgresDown
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+	defer cancel()
+	select {
+	case r.loads.slots <- struct{}{}:
+		defer func() { <-r.loads.slots }()
+	case <-ctx.Done():
+		l.err = fmt.Errorf("wait for one of %d loads to end: %w", maxLoads, ctx.Err())
+		return
+	}
+	r.counts.loads.Add(1)
+	name, code := key[:domain], key[domain+1:]
+	e, complete, err := r.load(ctx, key, name, code)
+	if err == nil && !complete {
+		e, complete, err = r.load(ctx, key, name, code)
+	}
+	r.postgres.heard(err == nil || !r.unreachable(err), time.Now())
+	if err != nil {
+		r.counts.loadErrors.Add(1)
+		l.err = err
+		return
+	}
+	l.value = e.value()
+	if complete {
+		r.remember(hash, e)
+		l.fresh = r.lease.Load().covers(time.Now(), r.options.Lease) && r.stamps.current(e)
+	}
+}
+
+// load asks once. The stamps are read before the row is asked for, so that a change which comes between voids the entry. They
+// are complete unless the domain turned out to belong to another organization than the one whose stamp was read.
+func (r *Replica) load(ctx context.Context, key, domain, code string) (e entry, complete bool, err error) {
+	orgKey := r.organization(domain)
+	marks := r.stamps.read(orgKey, domain, key)
+	answer, err := r.options.Load(ctx, domain, code)
+	if err != nil {
+		return nil, false, err
+	}
+	e = newEntry(marks, key, answer.Value)
+	if answer.OrgKey == "" || answer.OrgKey == orgKey {
+		return e, true, nil
+	}
+	r.organizations.Store(domain, answer.OrgKey)
+	return e, false, nil
+}
+
+// organization returns whose domain it is, as far as is known; a custom domain not met before gives "". On the shared host
+// the organization's key is the domain's name.
+func (r *Replica) organization(domain string) string {
+	if !strings.Contains(domain, ".") {
+		return domain
+	}
+	orgKey, _ := r.organizations.Load(domain)
+	known, _ := orgKey.(string)
+	return known
+}
+
+// forget bumps every tag.
+func (r *Replica) forget(tags []string) {
+	for _, tag := range tags {
+		r.stamps.bump(tag)
+	}
+}
