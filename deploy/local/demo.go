@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"deeplink/deploy/stack"
+)
+
+// organization is the demo organization as ready.json shows it.
+type organization struct {
+	ID         string `json:"id"`
+	OrgKey     string `json:"orgKey"`
+	ExternalID string `json:"externalId"`
+	ServerKey  string `json:"serverKey"`
+	ClientKey  string `json:"clientKey"`
+}
+
+const (
+	demoKey      = "demo"
+	demoExternal = "org_demo"
+)
+
+// demoOrganization returns the demo organization, made on the first start. Its raw keys can't be read back from the
+// database, so they are kept in file; when that is gone they are issued anew.
+func demoOrganization(ctx context.Context, s *stack.Stack, file string) (organization, error) {
+	exists, id, err := findDemo(ctx, s)
+	if err != nil {
+		return organization{}, err
+	}
+	text, err := os.ReadFile(file)
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return organization{}, err
+	case err == nil && exists:
+		var kept organization
+		if err := json.Unmarshal(text, &kept); err == nil && kept.ID == id {
+			return kept, nil
+		}
+	}
+	var demo organization
+	if exists {
+		demo, err = reissue(ctx, s, id)
+	} else {
+		err = operate(ctx, s, &demo, "org", "create", "--name", "Demo", "--org-key", demoKey, "--external-id", demoExternal,
+			"--plan", "scale", "--app-config", "demo")
+	}
+	if err != nil {
+		return organization{}, err
+	}
+	return demo, writeJSON(file, demo)
+}
+
+func findDemo(ctx context.Context, s *stack.Stack) (exists bool, id string, err error) {
+	var all []organization
+	if err := operate(ctx, s, &all, "org", "list"); err != nil {
+		return false, "", err
+	}
+	for _, o := range all {
+		if o.OrgKey == demoKey {
+			return true, o.ID, nil
+		}
+	}
+	return false, "", nil
+}
+
+func reissue(ctx context.Context, s *stack.Stack, id string) (organization, error) {
+	var server, client struct{ RawKey string }
+	err := errors.Join(
+		operate(ctx, s, &server, "key", "regenerate", demoKey, "SERVER"),
+		operate(ctx, s, &client, "key", "regenerate", demoKey, "CLIENT"))
+	return organization{ID: id, OrgKey: demoKey, ExternalID: demoExternal, ServerKey: server.RawKey, ClientKey: client.RawKey}, err
+}
+
+func operate(ctx context.Context, s *stack.Stack, into any, arguments ...string) error {
+	out, err := s.Operate(ctx, s.Control, arguments...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		return fmt.Errorf("control %v printed no such JSON: %w", arguments, err)
+	}
+	return nil
+}

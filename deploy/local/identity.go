@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+)
+
+// identity is the development identity provider: it gives a session token for any organization and role to anyone who can
+// reach it. It listens on 127.0.0.1 and is no part of control.
+type identity struct {
+	issuer string
+	key    jwk.Key // private, with kid and alg
+	public jwk.Set
+}
+
+const (
+	keyBits         = 2048
+	defaultLifetime = 60 * time.Second
+	maxLifetime     = time.Hour
+)
+
+// newIdentity returns a provider whose key lies in keyFile, so that tokens and the cached keys of control survive a restart.
+func newIdentity(issuer, keyFile string) (*identity, error) {
+	raw, err := readOrMakeKey(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := jwk.Import(raw)
+	if err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	if err := jwk.AssignKeyID(key); err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	if err := key.Set(jwk.AlgorithmKey, jwa.RS256()); err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	private := jwk.NewSet()
+	if err := private.AddKey(key); err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	public, err := jwk.PublicSetOf(private)
+	if err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	return &identity{issuer: issuer, key: key, public: public}, nil
+}
+
+func readOrMakeKey(file string) (*rsa.PrivateKey, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		key, err := rsa.GenerateKey(rand.Reader, keyBits)
+		if err != nil {
+			return nil, fmt.Errorf("make the identity key: %w", err)
+		}
+		block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
+		return key, os.WriteFile(file, pem.EncodeToMemory(block), 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the identity key: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s holds no key; delete it to get a new one", file)
+	}
+	return x509.ParsePKCS1PrivateKey(block.Bytes)
+}
+
+// serve answers on ln until ctx ends.
+func (i *identity) serve(ctx context.Context, ln net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, i.public) })
+	mux.HandleFunc("POST /token", i.token)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("identity provider: %w", err)
+	}
+	return nil
+}
+
+// token signs {"org": externalId, "role": "admin", "ttlSeconds"?: 60}, 3,600 s at most.
+func (i *identity) token(w http.ResponseWriter, r *http.Request) {
+	wish := struct {
+		Org        string `json:"org"`
+		Role       string `json:"role"`
+		Sub        string `json:"sub"`
+		TTLSeconds *int   `json:"ttlSeconds"`
+	}{Role: "admin", Sub: "user_dev"}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10)).Decode(&wish); err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"message": "send {\"org\": externalId, \"role\": \"admin\"}"})
+		return
+	}
+	lifetime := defaultLifetime
+	if wish.TTLSeconds != nil {
+		lifetime = min(time.Duration(*wish.TTLSeconds)*time.Second, maxLifetime)
+	}
+	now := time.Now()
+	token, err := jwt.NewBuilder().Issuer(i.issuer).Subject(wish.Sub).IssuedAt(now).NotBefore(now).Expiration(now.Add(lifetime)).
+		Claim("org_id", wish.Org).Claim("org_role", "org:"+wish.Role).Build()
+	if err == nil {
+		var signed []byte
+		if signed, err = jwt.Sign(token, jwt.WithKey(jwa.RS256(), i.key)); err == nil {
+			answer(w, http.StatusOK, map[string]string{"token": string(signed)})
+			return
+		}
+	}
+	answer(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// Whoever asked may have gone.
+	_ = json.NewEncoder(w).Encode(body)
+}

@@ -1,0 +1,103 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"deeplink/shared/daemon"
+)
+
+// readyTimeout bounds how long a program may take until it serves.
+const readyTimeout = 30 * time.Second
+
+// Node is a control or an edge that runs as a process.
+type Node struct {
+	*daemon.Program
+	// Addr is where it serves, Admin where its health and metrics are: host and port.
+	Addr, Admin string
+}
+
+// URL is the base address of what the node serves.
+func (n *Node) URL() string { return "http://" + n.Addr }
+
+// StartControl starts a control on addr and waits until it is ready. Settings are environment variables, NAME=value; the last
+// of a name wins.
+func (s *Stack) StartControl(ctx context.Context, addr string, settings ...string) (*Node, error) {
+	admin, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	return s.start(ctx, "control", addr, admin, append([]string{
+		"DATABASE_URL=" + s.Control, "REDIS_URL=" + s.Redis.URL(), "CONTROL_ADDR=" + addr, "CONTROL_ADMIN_ADDR=" + admin,
+	}, settings...))
+}
+
+// StartEdge starts an edge on addr and waits until it is ready. Its slot is addr unless the settings say otherwise.
+func (s *Stack) StartEdge(ctx context.Context, addr string, settings ...string) (*Node, error) {
+	admin, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	return s.start(ctx, "edge", addr, admin, append([]string{
+		"DATABASE_URL=" + s.Edge, "REDIS_URL=" + s.Redis.URL(), "EDGE_ADDR=" + addr, "EDGE_ADMIN_ADDR=" + admin, "EDGE_SLOT=" + addr,
+	}, settings...))
+}
+
+func (s *Stack) start(ctx context.Context, program, addr, admin string, settings []string) (*Node, error) {
+	process, err := daemon.StartProgram(filepath.Join(s.options.Bin, program), nil, s.environment(settings...), s.options.Output)
+	if err != nil {
+		return nil, err
+	}
+	node := &Node{Program: process, Addr: addr, Admin: admin}
+	if err := node.Ready(ctx); err != nil {
+		_ = process.Kill()
+		return nil, fmt.Errorf("%s on %s: %w", program, addr, err)
+	}
+	return node, nil
+}
+
+// Ready waits until the node says that it is ready, for 30 s at most. It fails at once when the process ends.
+func (n *Node) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		if n.says(ctx, "/readyz") {
+			return nil
+		}
+		select {
+		case <-n.Exited():
+			return fmt.Errorf("ended before it was ready: %s", n.Exit())
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w", ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (n *Node) says(ctx context.Context, path string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Admin+path, nil)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode == http.StatusOK
+}
+
+func freeAddr() (string, error) {
+	port, err := daemon.FreePort()
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), nil
+}

@@ -1,0 +1,181 @@
+// Package stack runs a whole Deeplink on one machine: a private PostgreSQL and Redis, migrated, with the least-privileged
+// roles, and any number of controls and edges as real processes. It serves `make run` and the bench, never production.
+package stack
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
+
+	"deeplink/shared/daemon"
+)
+
+// Options say what a stack is made of.
+type Options struct {
+	// Dir holds the servers' data and logs. What is there is used again.
+	Dir string
+	// Bin is the folder of the programs, as [Build] fills it.
+	Bin string
+	// Durable data survive a power failure.
+	Durable bool
+	// LinkBase is LINK_BASE_URL of every program.
+	LinkBase string
+	// Output takes what the programs write. It must be safe for concurrent use.
+	Output io.Writer
+}
+
+// Stack is a running Deeplink. Its methods may be called from several goroutines; Close must be the last.
+type Stack struct {
+	Postgres *daemon.Postgres
+	Redis    *daemon.Redis
+	// Owner reaches the database as its owner, Control and Edge as the login roles of the programs.
+	Owner, Control, Edge string
+
+	options Options
+}
+
+const (
+	database    = "deeplink"
+	controlRole = "deeplink_control"
+	edgeRole    = "deeplink_edge"
+	loginSuffix = "_login"
+)
+
+// Build compiles control and edge into dir, from the module that the working directory belongs to. tags are build tags,
+// usually none.
+func Build(ctx context.Context, dir string, tags ...string) error {
+	arguments := []string{"build", "-o", dir + string(filepath.Separator)}
+	for _, tag := range tags {
+		arguments = append(arguments, "-tags", tag)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(arguments, "deeplink/control", "deeplink/edge")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build control and edge: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Open starts the servers and brings the database up to date. The caller closes what it returns.
+func Open(ctx context.Context, options Options) (s *Stack, err error) {
+	s = &Stack{options: options}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if s.Postgres, err = daemon.StartPostgres(ctx, daemon.PostgresOptions{Dir: filepath.Join(options.Dir, "postgres"), Durable: options.Durable}); err != nil {
+		return nil, err
+	}
+	if s.Redis, err = daemon.StartRedis(ctx, daemon.RedisOptions{Dir: filepath.Join(options.Dir, "redis")}); err != nil {
+		return nil, err
+	}
+	if err = s.createDatabase(ctx); err != nil {
+		return nil, err
+	}
+	if _, err = s.Operate(ctx, s.Owner, "migrate"); err != nil {
+		return nil, err
+	}
+	if s.Control, err = s.login(ctx, controlRole); err != nil {
+		return nil, err
+	}
+	if s.Edge, err = s.login(ctx, edgeRole); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close stops the servers. Programs must have been stopped before.
+func (s *Stack) Close(ctx context.Context) error {
+	var errs []error
+	if s.Redis != nil {
+		errs = append(errs, s.Redis.Stop(ctx))
+	}
+	if s.Postgres != nil {
+		errs = append(errs, s.Postgres.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Stack) createDatabase(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.Postgres.URL())
+	if err != nil {
+		return fmt.Errorf("connect to create the database: %w", err)
+	}
+	defer conn.Close(ctx)
+	var exists bool
+	if err := conn.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, database).Scan(&exists); err != nil {
+		return fmt.Errorf("look for the database: %w", err)
+	}
+	if !exists {
+		if _, err := conn.Exec(ctx, `create database `+database); err != nil {
+			return fmt.Errorf("create the database: %w", err)
+		}
+	}
+	owner, err := url.Parse(s.Postgres.URL())
+	if err != nil {
+		return err
+	}
+	owner.Path = "/" + database
+	s.Owner = owner.String()
+	return nil
+}
+
+// login makes the login role of a group role, with a new password each time, and returns the URL it connects with.
+func (s *Stack) login(ctx context.Context, group string) (string, error) {
+	conn, err := pgx.Connect(ctx, s.Owner)
+	if err != nil {
+		return "", fmt.Errorf("connect to make role %s: %w", group, err)
+	}
+	defer conn.Close(ctx)
+	name, password := group+loginSuffix, rand.Text()
+	var exists bool
+	if err := conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1)`, name).Scan(&exists); err != nil {
+		return "", fmt.Errorf("look for role %s: %w", name, err)
+	}
+	verb := "create"
+	if exists {
+		verb = "alter"
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`%s role %s login password '%s'`, verb, name, password)); err != nil {
+		return "", fmt.Errorf("%s role %s: %w", verb, name, err)
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`grant %s to %s`, group, name)); err != nil {
+		return "", fmt.Errorf("grant %s: %w", group, err)
+	}
+	u, err := url.Parse(s.Owner)
+	if err != nil {
+		return "", err
+	}
+	u.User = url.UserPassword(name, password)
+	return u.String(), nil
+}
+
+// Operate runs an operator's command of control, such as "org", "list", as the role of databaseURL, and returns the JSON that
+// it prints.
+func (s *Stack) Operate(ctx context.Context, databaseURL string, arguments ...string) (json.RawMessage, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.options.Bin, "control"), arguments...)
+	cmd.Env = s.environment("DATABASE_URL="+databaseURL, "REDIS_URL="+s.Redis.URL())
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return nil, fmt.Errorf("control %v: %w", arguments, err)
+	}
+	return out, nil
+}
+
+// environment is what a program gets to see: where its tools are, and its settings.
+func (s *Stack) environment(settings ...string) []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "LINK_BASE_URL=" + s.options.LinkBase}, settings...)
+}
