@@ -212,8 +212,8 @@ func addresses() (serving, error) {
 	return serving{}, fmt.Errorf("no free port for the second edge within 100 after %s", edge)
 }
 
-// address returns the setting, with 127.0.0.1 where it names no host. Without one it returns the usual address, or a free
-// port when that is in use.
+// address returns the setting, with 127.0.0.1 where it names no host and a free port where that is 0. Without one it returns
+// the usual address, or a free port when that is in use.
 func address(setting, usual, taken string) (string, error) {
 	if wish := os.Getenv(setting); wish != "" {
 		host, port, err := net.SplitHostPort(wish)
@@ -223,9 +223,10 @@ func address(setting, usual, taken string) (string, error) {
 		if host == "" || host == "0.0.0.0" || host == "::" {
 			host = "127.0.0.1"
 		}
-		return net.JoinHostPort(host, port), nil
-	}
-	if usual != taken && free(usual) {
+		if port != "0" {
+			return net.JoinHostPort(host, port), nil
+		}
+	} else if usual != taken && free(usual) {
 		return usual, nil
 	}
 	port, err := daemon.FreePort()

@@ -27,14 +27,14 @@ type Node struct {
 func (n *Node) URL() string { return "http://" + n.Addr }
 
 // StartControl starts a control on addr and waits until it is ready. Settings are environment variables, NAME=value; the last
-// of a name wins.
+// of a name wins. Nodes stop without a drain delay: no balancer stands before them.
 func (s *Stack) StartControl(ctx context.Context, addr string, settings ...string) (*Node, error) {
 	admin, err := freeAddr()
 	if err != nil {
 		return nil, err
 	}
 	return s.start(ctx, "control", addr, admin, append([]string{
-		"DATABASE_URL=" + s.Control, "REDIS_URL=" + s.Redis.URL(), "CONTROL_ADDR=" + addr, "CONTROL_ADMIN_ADDR=" + admin,
+		"DATABASE_URL=" + s.Control, "REDIS_URL=" + s.Redis.URL(), "CONTROL_ADDR=" + addr, "CONTROL_ADMIN_ADDR=" + admin, "CONTROL_DRAIN=0s",
 	}, settings...))
 }
 
@@ -45,7 +45,8 @@ func (s *Stack) StartEdge(ctx context.Context, addr string, settings ...string) 
 		return nil, err
 	}
 	return s.start(ctx, "edge", addr, admin, append([]string{
-		"DATABASE_URL=" + s.Edge, "REDIS_URL=" + s.Redis.URL(), "EDGE_ADDR=" + addr, "EDGE_ADMIN_ADDR=" + admin, "EDGE_SLOT=" + addr,
+		"DATABASE_URL=" + s.Edge, "REDIS_URL=" + s.Redis.URL(), "EDGE_ADDR=" + addr, "EDGE_ADMIN_ADDR=" + admin,
+		"EDGE_SLOT=" + addr, "EDGE_DRAIN=0s",
 	}, settings...))
 }
 

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/deploy/stack"
+	"deeplink/shared/daemon"
+)
+
+// fleet is a private Deeplink with several controls and edges.
+type fleet struct {
+	*stack.Stack
+	controls, edges []*stack.Node
+	dir             string
+}
+
+// launch builds and starts a fleet in a temporary folder. What the programs write goes to log.
+func launch(ctx context.Context, controls, edges int, log io.Writer, edgeSettings ...string) (f *fleet, err error) {
+	f = &fleet{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if f.dir, err = os.MkdirTemp("", "deeplink-bench-"); err != nil {
+		return f, err
+	}
+	bin := filepath.Join(f.dir, "bin")
+	if err = stack.Build(ctx, bin); err != nil {
+		return f, err
+	}
+	addrs, err := freeAddrs(controls + edges)
+	if err != nil {
+		return f, err
+	}
+	f.Stack, err = stack.Open(ctx, stack.Options{
+		Dir: f.dir, Bin: bin, Durable: true, LinkBase: "http://" + addrs[controls], Output: &lockedWriter{out: log},
+	})
+	if err != nil {
+		return f, err
+	}
+	f.controls, f.edges = make([]*stack.Node, controls), make([]*stack.Node, edges)
+	group, starting := errgroup.WithContext(ctx)
+	for i := range controls {
+		group.Go(func() (err error) {
+			f.controls[i], err = f.StartControl(starting, addrs[i])
+			return err
+		})
+	}
+	for i := range edges {
+		// Readers stand for many clients: they say who they are, and the edges believe it.
+		settings := append([]string{"TRUSTED_PROXIES=127.0.0.1/32"}, edgeSettings...)
+		group.Go(func() (err error) {
+			f.edges[i], err = f.StartEdge(starting, addrs[controls+i], settings...)
+			return err
+		})
+	}
+	return f, group.Wait()
+}
+
+// close stops everything and removes the folder.
+func (f *fleet) close(ctx context.Context) error {
+	var errs []error
+	for _, nodes := range [][]*stack.Node{f.edges, f.controls} {
+		for _, n := range nodes {
+			if n != nil {
+				errs = append(errs, n.Stop(ctx, 15*time.Second))
+			}
+		}
+	}
+	if f.Stack != nil {
+		errs = append(errs, f.Stack.Close(ctx))
+		if inside, _ := filepath.Rel(f.dir, f.Postgres.Dir); inside != "postgres" {
+			errs = append(errs, os.RemoveAll(f.Postgres.Dir))
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
+}
+
+func freeAddrs(n int) ([]string, error) {
+	addrs := make([]string, n)
+	for i := range addrs {
+		port, err := daemon.FreePort()
+		if err != nil {
+			return nil, fmt.Errorf("find %d free ports: %w", n, err)
+		}
+		addrs[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	}
+	return addrs, nil
+}
+
+// lockedWriter lets several processes write to one place.
+type lockedWriter struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Write(p)
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// freshnessCommand shows the promise in its simplest form: change, wait for the answer, ask every edge at once.
+type freshnessCommand struct {
+	Rounds   int    `help:"Rounds of each kind of change." default:"2000"`
+	Controls int    `help:"Controls to run." default:"2"`
+	Edges    int    `help:"Edges to run." default:"2"`
+	Workers  int    `help:"Workers for each kind of change, each with an organization of its own." default:"4"`
+	Readers  int    `help:"Readers beside each worker that keep its link hot on every edge, about 200 clicks a second each." default:"1"`
+	Fault    string `help:"What goes wrong meanwhile: nothing, Redis killed before the first change, or an edge stopped for 3 s every 10 s." enum:"none,redis,edge" default:"none"`
+	Log      string `help:"File for what the programs write." type:"path"`
+}
+
+// Run prints a table of the changes, how long their calls took and how many stale answers followed. Stale answers are an error.
+func (c freshnessCommand) Run(ctx context.Context) error {
+	var log io.Writer = io.Discard
+	if c.Log != "" {
+		file, err := os.Create(c.Log)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		log = file
+	}
+	f, err := launch(ctx, c.Controls, c.Edges, log)
+	if err != nil {
+		return err
+	}
+	report, err := c.measure(ctx, f)
+	if err := errors.Join(err, f.close(context.WithoutCancel(ctx))); err != nil {
+		return err
+	}
+	report.print(os.Stdout)
+	if stale := report.stale(); stale > 0 {
+		return fmt.Errorf("%d stale answers", stale)
+	}
+	return nil
+}
+
+// measure lets the workers work on f. It leaves Redis dead when that is the fault.
+func (c freshnessCommand) measure(ctx context.Context, f *fleet) (report *freshnessReport, err error) {
+	report = &freshnessReport{fault: c.Fault}
+	var workers []*freshnessWorker
+	for _, kind := range kinds {
+		row := &freshnessRow{name: kind.name}
+		row.left.Store(int64(c.Rounds))
+		report.rows = append(report.rows, row)
+		for range c.Workers {
+			t, err := f.newTenant(ctx)
+			if err != nil {
+				return nil, err
+			}
+			workers = append(workers, &freshnessWorker{tenant: t, row: row, round: kind.rounds()})
+		}
+	}
+	beside, stop := context.WithCancel(ctx)
+	defer stop()
+	var besides, working errgroup.Group
+	for _, w := range workers {
+		for range c.Readers {
+			besides.Go(func() error { w.read(beside); return nil })
+		}
+		working.Go(func() error { return w.work(ctx) })
+	}
+	switch c.Fault {
+	case "redis":
+		err = f.Redis.Kill()
+	case "edge":
+		besides.Go(func() error { return stopEdges(beside, f) })
+	}
+	err = errors.Join(err, working.Wait())
+	stop()
+	return report, errors.Join(err, besides.Wait())
+}
+
+// stopEdges stops one edge after the other for 3 s, every 10 s, until ctx ends.
+func stopEdges(ctx context.Context, f *fleet) error {
+	for i := 0; pause(ctx, 300*time.Millisecond); i++ {
+		edge := f.edges[i%len(f.edges)]
+		if err := edge.Signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		pause(ctx, 3*time.Second)
+		if err := edge.Signal(syscall.SIGCONT); err != nil {
+			return err
+		}
+		pause(ctx, 6700*time.Millisecond)
+	}
+	return nil
+}
+
+// pause returns whether ctx goes on after so long.
+func pause(ctx context.Context, span time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(span):
+		return true
+	}
+}
+
+// freshnessWorker changes the links of one organization, while its readers keep the present one hot.
+type freshnessWorker struct {
+	tenant *tenant
+	row    *freshnessRow
+	round  round
+	code   atomic.Pointer[string] // of the link that the readers click
+}
+
+func (w *freshnessWorker) work(ctx context.Context) error {
+	for w.row.left.Add(-1) >= 0 {
+		if err := w.round(ctx, w); err != nil {
+			return fmt.Errorf("%s: %w", w.row.name, err)
+		}
+	}
+	return nil
+}
+
+// read clicks the present link on edges at random. What an edge answers here is not judged: a change may be under way.
+func (w *freshnessWorker) read(ctx context.Context) {
+	for pause(ctx, 2*time.Millisecond+rand.N(6*time.Millisecond)) {
+		if code := w.code.Load(); code != nil {
+			edge := rand.N(len(w.tenant.fleet.edges))
+			if _, _, err := w.tenant.fleet.click(ctx, edge, w.tenant.orgKey, *code, rand.N(1<<24)); err == nil {
+				w.row.reads.Add(1)
+			}
+		}
+	}
+}
+
+// expect asks every edge at once and counts those whose answer is not the one wanted.
+func (w *freshnessWorker) expect(ctx context.Context, code string, status int, location string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for edge := range w.tenant.fleet.edges {
+		group.Go(func() error {
+			gotStatus, gotLocation, err := w.tenant.fleet.click(ctx, edge, w.tenant.orgKey, code, rand.N(1<<24))
+			if err != nil {
+				return err
+			}
+			w.row.asked.Add(1)
+			if gotStatus != status || location != "" && gotLocation != location {
+				w.row.addStale(fmt.Sprintf("edge %d answered %d %s for %s, not %d %s", edge, gotStatus, gotLocation, code, status, location))
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// create makes a link and sees it served by every edge.
+func (w *freshnessWorker) create(ctx context.Context) (id, code string, err error) {
+	a, err := w.tenant.call(ctx, "POST", "/links", fields{"path": "/x", "fallbackUrl": target(0)}, 201)
+	if err != nil {
+		return "", "", err
+	}
+	w.code.Store(&a.link.ShortCode)
+	return a.link.ID, a.link.ShortCode, w.expect(ctx, a.link.ShortCode, 302, target(0))
+}
+
+// change makes one call that changes what edges serve, and notes how long it took.
+func (w *freshnessWorker) change(ctx context.Context, method, path string, body any) error {
+	a, err := w.tenant.call(ctx, method, path, body, 200)
+	if err != nil {
+		return err
+	}
+	w.row.add(a.took, a.propagation)
+	return nil
+}

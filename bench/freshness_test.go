@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"testing"
+)
+
+// The short form of `bench freshness`, with real processes.
+func TestNoEdgeAnswersFromBeforeAnAnsweredChange(t *testing.T) {
+	const rounds, edges = 20, 2
+	f := start(t, 2, edges)
+	for _, fault := range []string{"none", "edge", "redis"} { // Redis last: it stays dead
+		t.Run("fault "+fault, func(t *testing.T) {
+			command := freshnessCommand{Rounds: rounds, Workers: 2, Readers: 1, Fault: fault}
+			report, err := command.measure(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report.print(os.Stdout)
+			for _, row := range report.rows {
+				if len(row.stale) > 0 {
+					t.Errorf("%s: %d stale answers, the first: %s", row.name, len(row.stale), row.stale[0])
+				}
+				if row.asked.Load() < edges*rounds || row.reads.Load() == 0 {
+					t.Errorf("%s: asked %d times with %d reads beside: nothing was shown", row.name, row.asked.Load(), row.reads.Load())
+				}
+			}
+		})
+	}
+}
+
+// start launches a fleet that is stopped when the test ends. What it logs is shown if the test fails.
+func start(t *testing.T, controls, edges int) *fleet {
+	t.Helper()
+	var log bytes.Buffer
+	f, err := launch(t.Context(), controls, edges, &log)
+	if err != nil {
+		t.Fatal(err, log.String())
+	}
+	t.Cleanup(func() {
+		if err := f.close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	return f
+}
+
+// A checker that sees nothing would pass every run.
+func TestStaleAnswersAreSeen(t *testing.T) {
+	f := start(t, 1, 2)
+	tenant, err := f.newTenant(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &freshnessWorker{tenant: tenant, row: &freshnessRow{}}
+	_, code, err := w.create(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.row.stale) != 0 {
+		t.Fatalf("a new link counts as stale: %v", w.row.stale)
+	}
+	for _, want := range []struct {
+		status   int
+		location string
+	}{{404, ""}, {302, target(1)}} {
+		w.row.stale = nil
+		if err := w.expect(t.Context(), code, want.status, want.location); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.row.stale) != 2 {
+			t.Errorf("two edges serve %s, %d %s was expected, and %d answers counted as stale", target(0), want.status, want.location, len(w.row.stale))
+		}
+	}
+}
