@@ -137,7 +137,7 @@ create trigger organizations_changed_truncate after truncate on organizations fo
 create trigger app_configs_changed after insert or update or delete on app_configs for each row execute function app_configs_changed();
 create trigger app_configs_changed_truncate after truncate on app_configs for each statement execute function everything_changed();
 
--- Always: also in a session that replays a dump or applies logical replication (session_replication_role = replica).
+-- Always: also in a session whose session_replication_role is replica, as some tools that copy data set it.
 alter table links enable always trigger links_changed_insert;
 alter table links enable always trigger links_changed_update;
 alter table links enable always trigger links_changed_delete;

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 const superuser = "postgres"
@@ -210,51 +209,4 @@ func (c cluster) makePassword() error {
 		return nil
 	}
 	return os.Chown(c.passwordFile(), int(c.owner.Uid), int(c.owner.Gid))
-}
-
-// evict ends what still runs on the data: a postmaster whose parent was killed in a way that no signal reached it, or
-// processes that were frozen when it died.
-func (c cluster) evict() error {
-	deadline := time.Now().Add(killTimeout)
-	for {
-		left, err := c.left()
-		if err != nil || len(left) == 0 {
-			return err
-		}
-		signal := syscall.SIGQUIT
-		if time.Now().After(deadline) {
-			signal = syscall.SIGKILL
-		}
-		for _, pid := range left {
-			for _, s := range []syscall.Signal{signal, syscall.SIGCONT} {
-				if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
-					return err
-				}
-			}
-		}
-		time.Sleep(startPoll)
-		if time.Now().After(deadline.Add(killTimeout)) {
-			return fmt.Errorf("processes %v do not end", left)
-		}
-	}
-}
-
-// left returns the processes that run PostgreSQL on these data. Their name and their folder tell them from a stranger
-// that got the number in an old postmaster.pid.
-func (c cluster) left() ([]int, error) {
-	data, err := filepath.EvalSymlinks(c.data())
-	if err != nil {
-		return nil, err
-	}
-	processes, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	var left []int
-	for _, p := range processes {
-		if p.name == "postgres" && p.runsOn(data) {
-			left = append(left, p.pid)
-		}
-	}
-	return left, nil
 }

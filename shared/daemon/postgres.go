@@ -45,9 +45,6 @@ func StartPostgres(ctx context.Context, options PostgresOptions) (*Postgres, err
 	if err != nil {
 		return nil, fmt.Errorf("prepare PostgreSQL in %s: %w", options.Dir, err)
 	}
-	if err := c.evict(); err != nil {
-		return nil, fmt.Errorf("end the PostgreSQL that was left on %s: %w", c.dir, err)
-	}
 	p := &Postgres{Dir: c.dir, cluster: c, port: options.Port, durable: options.Durable}
 	if err := withPort(&p.port, func() error { return p.Start(ctx) }); err != nil {
 		return nil, err
@@ -85,6 +82,9 @@ func (p *Postgres) Start(ctx context.Context) error {
 	defer p.mu.Unlock()
 	if p.child.running() {
 		return nil
+	}
+	if err := p.cluster.evict(); err != nil {
+		return fmt.Errorf("end the PostgreSQL that was left on %s: %w", p.Dir, err)
 	}
 	log, err := os.OpenFile(p.cluster.log(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -200,8 +200,8 @@ func (p *Postgres) signalAll(signal syscall.Signal) error {
 		return fmt.Errorf("list PostgreSQL's processes: %w", err)
 	}
 	for _, pid := range children {
-		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("signal PostgreSQL's process %d: %w", pid, err)
+		if err := tell(pid, signal); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,3 +1,7 @@
+//go:build !race
+
+// One goroutine walks millions of states: the race detector would only make it ten times slower.
+
 package feed
 
 import (

@@ -292,6 +292,34 @@ func TestPollMissesNoTransaction(t *testing.T) {
 	group.Wait()
 }
 
+// However long a poll takes, its lease counts from when it began.
+func TestLeaseCountsFromTheBeginOfThePoll(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.untilReady(t)
+	tx, err := f.owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `lock table changes in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a poll that waits for its window", func() bool {
+		var waiting bool
+		err := tx.QueryRow(context.Background(), `select exists (select from pg_locks where relation = 'changes'::regclass and not granted)`).Scan(&waiting)
+		return err == nil && waiting
+	})
+	waiting, before := time.Now(), f.lease.Load()
+	time.Sleep(100 * time.Millisecond) // the poll takes this long at least
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the next lease", func() bool { return f.lease.Load() != before })
+	if begun := f.lease.Load().begun; begun.After(waiting) {
+		t.Errorf("the lease counts from %v after its poll began to wait for an answer", begun.Sub(waiting))
+	}
+}
+
 func TestHintIsBumpedAndThenAcknowledged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -1,0 +1,275 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/apikey"
+	"deeplink/shared/catalog"
+)
+
+func TestQuotaHoldsExactlyUnderConcurrentCreates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Free)
+	var created, refused atomic.Int64
+	var g errgroup.Group
+	for range 200 {
+		g.Go(func() error {
+			_, _, err := f.store.CreateLink(t.Context(), org, catalog.Link{Path: "x", IsActive: true})
+			switch {
+			case err == nil:
+				created.Add(1)
+			case errors.Is(err, store.ErrQuotaExceeded):
+				refused.Add(1)
+			default:
+				return err
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	if created.Load() != 50 || refused.Load() != 150 {
+		t.Errorf("200 creates on a quota of 50: %d created, %d refused", created.Load(), refused.Load())
+	}
+	f.usageIsExact()
+}
+
+// usageIsExact checks the counter of links against the links.
+func (f fixture) usageIsExact() {
+	f.Helper()
+	wrong := one[int64](f, `
+		select count(*) from link_usage u
+		where u.links <> (select count(*) from links l where l.organization_id = u.organization_id)`)
+	if wrong != 0 {
+		f.Errorf("link_usage of %d organizations differs from their links", wrong)
+	}
+}
+
+func TestOneOfManyCreatesGetsTheCode(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Growth)
+	var created atomic.Int64
+	var g errgroup.Group
+	for i := range 40 {
+		code := []string{"same", "Same", "SAME"}[i%3]
+		g.Go(func() error {
+			_, _, err := f.store.CreateLink(t.Context(), org, catalog.Link{Path: "x", ShortCode: code})
+			if err == nil {
+				created.Add(1)
+			} else if !errors.Is(err, store.ErrShortCodeTaken) {
+				return err
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	if created.Load() != 1 {
+		t.Errorf("%d links have the same code", created.Load())
+	}
+}
+
+func TestStormOfWritesNeitherFailsNorMiscounts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	orgs := []catalog.Organization{f.organization(catalog.Growth), f.organization(catalog.Growth)}
+	codes := []string{"a", "b", "c", "d"}
+	expected := []error{store.ErrShortCodeTaken, store.ErrNotFound}
+	var mutex sync.Mutex
+	ids := make(map[string][]string)
+
+	var g errgroup.Group
+	for worker := range 8 {
+		g.Go(func() error {
+			random := rand.New(rand.NewPCG(1, uint64(worker)))
+			for range 150 {
+				org := orgs[random.IntN(len(orgs))]
+				code := codes[random.IntN(len(codes))]
+				mutex.Lock()
+				known := ids[org.ID]
+				mutex.Unlock()
+				id := org.ID // of no link
+				if len(known) > 0 {
+					id = known[random.IntN(len(known))]
+				}
+				err := f.random(random, org, id, code, func(id string) {
+					mutex.Lock()
+					defer mutex.Unlock()
+					ids[org.ID] = append(ids[org.ID], id)
+				})
+				if err != nil && !errors.Is(err, expected[0]) && !errors.Is(err, expected[1]) {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	f.usageIsExact()
+	if n := one[int64](f, `select deadlocks from pg_stat_database where datname = current_database()`); n != 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}
+
+// random does one of the writes of a link.
+func (f fixture) random(random *rand.Rand, org catalog.Organization, id, code string, made func(id string)) error {
+	ctx := f.Context()
+	switch random.IntN(5) {
+	case 0, 1:
+		l, _, err := f.store.CreateLink(ctx, org, catalog.Link{Path: "x", ShortCode: code, IsActive: true})
+		if err == nil {
+			made(l.ID)
+		}
+		return err
+	case 2:
+		_, _, err := f.store.UpdateLink(ctx, org.ID, id, readPatch(f.T, `{"shortCode": "`+code+`"}`))
+		return err
+	case 3:
+		_, _, err := f.store.UpdateLink(ctx, org.ID, id, readPatch(f.T, fmt.Sprintf(`{"isActive": %t}`, random.IntN(2) == 0)))
+		return err
+	}
+	_, err := f.store.DeleteLink(ctx, org.ID, id)
+	return err
+}
+
+func TestSwapOfTwoCodesIsAConflictAndNeverADeadlock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Growth)
+	a := f.create(org, `{"path": "x", "shortCode": "a"}`)
+	b := f.create(org, `{"path": "x", "shortCode": "b"}`)
+	toA, toB := readPatch(t, `{"shortCode": "a"}`), readPatch(t, `{"shortCode": "b"}`)
+	start := time.Now()
+	for range 50 {
+		var g errgroup.Group
+		g.Go(func() error { _, _, err := f.store.UpdateLink(t.Context(), org.ID, a.ID, toB); return err })
+		g.Go(func() error { _, _, err := f.store.UpdateLink(t.Context(), org.ID, b.ID, toA); return err })
+		if err := g.Wait(); !errors.Is(err, store.ErrShortCodeTaken) {
+			t.Fatalf("swap: got %v, expected %v", err, store.ErrShortCodeTaken)
+		}
+	}
+	// A deadlock lasts a second before Postgres looks for it.
+	if took := time.Since(start); took > 25*time.Second {
+		t.Errorf("50 swaps took %v", took)
+	}
+	if n := one[int64](f, `select deadlocks from pg_stat_database where datname = current_database()`); n != 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}
+
+func TestAtMostTwoKeysOfATierAreEverValid(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Growth)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var g, watch errgroup.Group
+	watch.Go(func() error {
+		for ctx.Err() == nil {
+			n := one[int64](f, `
+				select coalesce(max(n), 0) from (select count(*) as n from api_keys
+				where valid_until is null or valid_until > clock_timestamp() group by organization_id, tier) k`)
+			if n > 2 {
+				return fmt.Errorf("%d keys of a tier valid at once", n)
+			}
+		}
+		return nil
+	})
+	for i := range 8 {
+		g.Go(func() error {
+			for range 10 {
+				grace := time.Hour * time.Duration(i%2)
+				if _, err := f.store.ReplaceKey(t.Context(), org.ID, apikey.Server, grace); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := watch.Wait(); err != nil {
+		t.Error(err)
+	}
+	if n := one[int64](f, `select count(*) from api_keys where tier = 'SERVER' and valid_until is null`); n != 1 {
+		t.Errorf("%d current keys, expected 1", n)
+	}
+}
+
+func TestDeadlockWithAHandMadeUpdateIsRetried(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Growth)
+	l := f.create(org, `{"path": "x"}`)
+	// Somebody's psql locks the link first and the counter then: the order that the store never uses.
+	ctx := t.Context()
+	conn, err := f.admin.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	// The store's transaction is to be the victim: it looks for a deadlock first.
+	if _, err := conn.Exec(ctx, `set deadlock_timeout = '1min'`); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, `update links set title = 'by hand' where id = $1`, l.ID); err != nil {
+		t.Fatal(err)
+	}
+	var g errgroup.Group
+	g.Go(func() error {
+		_, _, err := f.store.UpdateLink(ctx, org.ID, l.ID, readPatch(t, `{"path": "y"}`))
+		return err
+	})
+	f.eventually("the store waits for the link", `select count(*) > 0 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+	if _, err := tx.Exec(ctx, `update link_usage set links = links where organization_id = $1`, org.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Wait(); err != nil {
+		t.Errorf("update in a deadlock: %v", err)
+	}
+	got, err := f.store.Link(ctx, org.ID, l.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Path != "y" || got.Title == nil || *got.Title != "by hand" {
+		t.Errorf("got path %q and title %v, expected both changes", got.Path, got.Title)
+	}
+	if n := one[bool](f, `select deadlocks > 0 from pg_stat_database where datname = current_database()`); !n {
+		t.Error("there was no deadlock to retry")
+	}
+}
+
+// eventually waits until the query is true.
+func (f fixture) eventually(what, sql string) {
+	f.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !one[bool](f, sql); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.Fatalf("never: %s", what)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// What the store answers instead of doing what it was asked.
+var (
+	ErrNotFound         = errors.New("not found")
+	ErrDomainNotFound   = errors.New("domain not found in the organization")
+	ErrShortCodeTaken   = errors.New("short code already used in the organization")
+	ErrQuotaExceeded    = errors.New("link quota exceeded")
+	ErrAppConfigMissing = errors.New("no app config registered")
+	ErrOrgKeyTaken      = errors.New("organization key already used")
+	ErrExternalIDTaken  = errors.New("external id already used")
+	ErrHostTaken        = errors.New("host already used")
+	ErrDomainInUse      = errors.New("domain still has links")
+	// ErrUnavailable is wrapped by every failure to reach Postgres in time, never by the failure of a statement. A write
+	// that failed with it may have happened: its commit was sent and the answer lost.
+	ErrUnavailable = errors.New("database unavailable")
+)
+
+// constraints tells what the violation of a constraint means.
+var constraints = map[string]error{
+	"links_short_code":                     ErrShortCodeTaken,
+	"links_organization_id_domain_id_fkey": ErrDomainNotFound,
+	"organizations_org_key_key":            ErrOrgKeyTaken,
+	"organizations_external_id_key":        ErrExternalIDTaken,
+	"domains_host_key":                     ErrHostTaken,
+	"domains_organization_id_fkey":         ErrNotFound,
+	"app_configs_organization_id_fkey":     ErrNotFound,
+}
+
+// Codes of Postgres (its appendix A).
+const (
+	deadlockDetected     = "40P01"
+	serializationFailure = "40001"
+	featureNotSupported  = "0A000"
+	foreignKeyViolation  = "23503"
+	uniqueViolation      = "23505"
+)
+
+const maxTries = 3
+
+// retry runs f again when nothing of it has happened and the next try may succeed, and translates its error.
+func retry(what string, f func() error) error {
+	for try := 1; ; try++ {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		switch code(err) {
+		case deadlockDetected, serializationFailure:
+			if try < maxTries {
+				continue
+			}
+		case featureNotSupported:
+			// A migration changed what a cached statement answers: its first run on each connection fails and renews it.
+			if try == 1 {
+				continue
+			}
+		case "":
+			// The connection was found dead before anything was sent on it.
+			if try < maxTries && pgconn.SafeToRetry(err) {
+				continue
+			}
+		}
+		return translate(what, err)
+	}
+}
+
+func translate(what string, err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrNotFound
+	}
+	var failed *pgconn.PgError
+	if errors.As(err, &failed) && (failed.Code == uniqueViolation || failed.Code == foreignKeyViolation) {
+		if meaning, known := constraints[failed.ConstraintName]; known {
+			return meaning
+		}
+	}
+	switch err {
+	case ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken, ErrQuotaExceeded, ErrAppConfigMissing, ErrDomainInUse:
+		return err
+	}
+	if unreachable(err) && !errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func code(err error) string {
+	var failed *pgconn.PgError
+	if errors.As(err, &failed) {
+		return failed.Code
+	}
+	return ""
+}
+
+// unreachable reports whether err says that Postgres could not be asked or did not answer in time.
+func unreachable(err error) bool {
+	var connecting *pgconn.ConnectError
+	if errors.As(err, &connecting) {
+		return true
+	}
+	switch c := code(err); c {
+	case "57P01", "57P02", "57P03", // shutting down, crashed, starting
+		"53300", // too many connections
+		"57014", // statement time-out
+		"25006", // the former primary, now read only
+		"25P03": // idle in transaction for too long
+		return true
+	default:
+		if c != "" {
+			return len(c) == 5 && c[:2] == "08"
+		}
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
+}

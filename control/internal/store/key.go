@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"deeplink/shared/apikey"
+	"deeplink/shared/catalog"
+)
+
+// Credential is what a key proves.
+type Credential struct {
+	KeyID        string
+	Tier         apikey.Tier
+	Organization catalog.Organization
+}
+
+const authenticateSQL = `
+	select k.id, k.tier, ` + organizationColumns + `
+	from api_keys k join organizations o on o.id = k.organization_id
+	where k.hash = $1 and (k.valid_until is null or k.valid_until > clock_timestamp())`
+
+// Authenticate returns whose key has the hash. It is ErrNotFound for a key that is unknown or no longer valid. Suspension,
+// tier and plan are the caller's to judge. Nothing is cached: a replaced key stops at once.
+func (s *Store) Authenticate(ctx context.Context, hash [32]byte) (c Credential, err error) {
+	err = retry("authenticate", func() error {
+		fields := append([]any{&c.KeyID, &c.Tier}, organizationFields(&c.Organization)...)
+		return s.pool.QueryRow(ctx, authenticateSQL, hash[:]).Scan(fields...)
+	})
+	if err != nil {
+		return Credential{}, err
+	}
+	return c, nil
+}
+
+// NewKey is a key with its raw form, which is never seen again, as the portal answers it (decisions.md 6).
+type NewKey struct {
+	Tier       apikey.Tier  `json:"tier"`
+	RawKey     string       `json:"rawKey"`
+	Prefix     string       `json:"prefix"`
+	DisplayKey string       `json:"displayKey"`
+	CreatedAt  catalog.Time `json:"createdAt"`
+}
+
+const lockOrganizationSQL = `select id from organizations where id = $1 for no key update`
+
+const dropKeysSQL = `
+	delete from api_keys where organization_id = $1 and tier = $2 and (valid_until is not null or $3::interval <= interval '0')`
+
+const endKeySQL = `
+	update api_keys set valid_until = clock_timestamp() + $3::interval where organization_id = $1 and tier = $2`
+
+// ReplaceKey makes a new key of the tier. The one it replaces stays valid for grace, which may be zero, and those before it
+// end at once: at most two keys of a tier are ever valid. ErrNotFound when the organization does not exist.
+func (s *Store) ReplaceKey(ctx context.Context, orgID string, tier apikey.Tier, grace time.Duration) (NewKey, error) {
+	var key NewKey
+	err := s.write(ctx, "replace a key", func(tx pgx.Tx) error {
+		// One at a time: two replacements at once would both keep the key that the other made.
+		if err := tx.QueryRow(ctx, lockOrganizationSQL, orgID).Scan(new(string)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, dropKeysSQL, orgID, tier, grace); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, endKeySQL, orgID, tier, grace); err != nil {
+			return err
+		}
+		var err error
+		key, err = insertKey(ctx, tx, orgID, tier)
+		return err
+	})
+	if err != nil {
+		return NewKey{}, err
+	}
+	return key, nil
+}
+
+const insertKeySQL = `
+	insert into api_keys (id, organization_id, tier, hash, display_key, created_at) values ($1, $2, $3, $4, $5, clock_timestamp())
+	returning created_at`
+
+func insertKey(ctx context.Context, tx pgx.Tx, orgID string, tier apikey.Tier) (NewKey, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return NewKey{}, err
+	}
+	raw := apikey.New(tier)
+	hash := apikey.Hash(raw)
+	key := NewKey{Tier: tier, RawKey: raw, Prefix: apikey.Prefix(tier), DisplayKey: apikey.Display(raw)}
+	err = tx.QueryRow(ctx, insertKeySQL, id.String(), orgID, tier, hash[:], key.DisplayKey).Scan(&key.CreatedAt.Time)
+	return key, err
+}

@@ -1,0 +1,163 @@
+package store_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/catalog"
+)
+
+func TestListFilters(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Scale)
+	custom, _, _, err := f.store.AddDomain(t.Context(), org.ID, "go.acme.example", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.create(org, `{"path": "/sale", "shortCode": "one", "title": "Half off", "tags": ["a", "b"], "channel": "email"}`)
+	f.create(org, `{"path": "/x", "shortCode": "two", "title": "50% off", "tags": ["b"], "channel": "sms", "isActive": false}`)
+	f.create(org, `{"path": "/y_z", "shortCode": "three", "tags": ["B"], "domainId": "`+custom.ID+`"}`)
+	f.create(org, `{"path": "/yaz", "shortCode": "Sale-4"}`)
+	f.create(f.organization(catalog.Growth), `{"path": "/sale", "shortCode": "foreign", "tags": ["a"], "channel": "email"}`)
+	shared := one[string](f, `select id::text from domains where organization_id = $1 and host is null`, org.ID)
+
+	for _, c := range []struct {
+		filter   store.LinkFilter
+		expected []string
+	}{
+		{store.LinkFilter{}, []string{"Sale-4", "three", "two", "one"}},
+		{store.LinkFilter{IsActive: ptr(true)}, []string{"Sale-4", "three", "one"}},
+		{store.LinkFilter{IsActive: ptr(false)}, []string{"two"}},
+		{store.LinkFilter{Search: "SALE"}, []string{"Sale-4", "one"}},
+		{store.LinkFilter{Search: "off"}, []string{"two", "one"}},
+		{store.LinkFilter{Search: "0%"}, []string{"two"}},
+		{store.LinkFilter{Search: "%"}, []string{"two"}},
+		{store.LinkFilter{Search: "y_z"}, []string{"three"}},
+		{store.LinkFilter{Search: `\`}, nil},
+		{store.LinkFilter{Tag: "b"}, []string{"two", "one"}},
+		{store.LinkFilter{Tag: "c"}, nil},
+		{store.LinkFilter{Channel: "email"}, []string{"one"}},
+		{store.LinkFilter{DomainID: custom.ID}, []string{"three"}},
+		{store.LinkFilter{DomainID: shared}, []string{"Sale-4", "two", "one"}},
+		{store.LinkFilter{DomainID: org.ID}, nil},
+		{store.LinkFilter{Tag: "b", IsActive: ptr(true), Search: "half", Channel: "email", DomainID: shared}, []string{"one"}},
+		{store.LinkFilter{Tag: "b", IsActive: ptr(true), Search: "half", Channel: "sms"}, nil},
+	} {
+		c.filter.Page, c.filter.Limit = 1, 10
+		links, total, err := f.store.Links(t.Context(), org.ID, c.filter)
+		if err != nil {
+			t.Fatalf("%+v: %v", c.filter, err)
+		}
+		if links == nil {
+			t.Errorf("%+v: links is nil, expected an empty list", c.filter)
+		}
+		if got := codes(links); !slices.Equal(got, c.expected) || total != int64(len(c.expected)) {
+			t.Errorf("%+v: got %v and total %d, expected %v", c.filter, got, total, c.expected)
+		}
+		for _, l := range links {
+			if expected := l.DomainID == custom.ID; l.Domain.IsCustom != expected || l.Domain.ID != l.DomainID {
+				t.Errorf("%s: domain %+v, expected that of %s", l.ShortCode, l.Domain, l.DomainID)
+			}
+		}
+	}
+}
+
+func codes(links []catalog.LinkWithDomain) (codes []string) {
+	for _, l := range links {
+		codes = append(codes, l.ShortCode)
+	}
+	return codes
+}
+
+func TestPagesHoldEveryLinkOnceNewestFirst(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Growth)
+	var expected []string
+	for i := range 25 {
+		expected = append(expected, f.create(org, fmt.Sprintf(`{"path": "x", "shortCode": "c%d"}`, i)).ShortCode)
+	}
+	slices.Reverse(expected)
+	// Of one moment: the id decides.
+	f.exec(`update links set created_at = '2030-01-01Z' where short_code in ('c3', 'c4', 'c5')`)
+	tied := []string{"c5", "c4", "c3"}
+	expected = append(tied, slices.DeleteFunc(expected, func(c string) bool { return slices.Contains(tied, c) })...)
+
+	for _, limit := range []int{1, 7, 25, 100} {
+		for _, filter := range []store.LinkFilter{{}, {Search: "c"}} {
+			var got []string
+			for page := 1; ; page++ {
+				filter.Page, filter.Limit = page, limit
+				links, total, err := f.store.Links(t.Context(), org.ID, filter)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if total != 25 {
+					t.Errorf("%+v: total %d, expected 25", filter, total)
+				}
+				if len(links) == 0 {
+					break
+				}
+				got = append(got, codes(links)...)
+			}
+			if diff := cmp.Diff(expected, got); diff != "" {
+				t.Errorf("pages of %d, search %q (-expected +got):\n%s", limit, filter.Search, diff)
+			}
+		}
+	}
+	for _, page := range []int{26, math.MaxInt32, math.MaxInt64/100 + 2, math.MaxInt64} {
+		links, total, err := f.store.Links(t.Context(), org.ID, store.LinkFilter{Page: page, Limit: 100})
+		if err != nil || len(links) != 0 || total != 25 {
+			t.Errorf("page %d: %d links, total %d, %v; expected none of 25", page, len(links), total, err)
+		}
+	}
+}
+
+func TestNothingOfAnotherOrganizationIsSeenOrChanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org, other := f.organization(catalog.Scale), f.organization(catalog.Scale)
+	l := f.create(other, `{"path": "x", "shortCode": "theirs"}`)
+	domain, _, _, err := f.store.AddDomain(t.Context(), other.ID, "theirs.example", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	_, err = f.store.Link(ctx, org.ID, l.ID)
+	expect(t, "Link", err, store.ErrNotFound)
+	_, _, err = f.store.UpdateLink(ctx, org.ID, l.ID, readPatch(t, `{"isActive": false}`))
+	expect(t, "UpdateLink", err, store.ErrNotFound)
+	_, err = f.store.DeleteLink(ctx, org.ID, l.ID)
+	expect(t, "DeleteLink", err, store.ErrNotFound)
+	_, err = f.store.DeleteDomain(ctx, org.ID, domain.ID)
+	expect(t, "DeleteDomain", err, store.ErrNotFound)
+	_, _, err = f.store.CreateLink(ctx, org, catalog.Link{Path: "x", DomainID: domain.ID})
+	expect(t, "CreateLink on their domain", err, store.ErrDomainNotFound)
+	links, total, err := f.store.Links(ctx, org.ID, store.LinkFilter{Page: 1, Limit: 10})
+	if err != nil || len(links) != 0 || total != 0 {
+		t.Errorf("Links: %v, total %d, %v; expected none", links, total, err)
+	}
+
+	f.create(org, `{"path": "x", "shortCode": "theirs"}`)
+	got, err := f.store.Link(ctx, other.ID, l.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(toJSON(t, l), toJSON(t, got.Link)); diff != "" {
+		t.Errorf("their link (-before +after):\n%s", diff)
+	}
+
+	if _, err := f.store.DeleteLink(ctx, other.ID, l.ID); err != nil {
+		t.Fatal(err)
+	}
+	gone, err := f.store.Deleted(ctx, org.ID, l.ID)
+	if err != nil || gone.XID != 0 {
+		t.Errorf("Deleted: %+v, %v; expected nothing of theirs", gone, err)
+	}
+}

@@ -1,0 +1,180 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"deeplink/shared/apikey"
+	"deeplink/shared/catalog"
+	"deeplink/shared/feed"
+)
+
+const organizationColumns = `o.id, o.org_key, o.name, o.external_id, o.plan, o.suspended, o.created_at`
+
+// organizationFields are where organizationColumns go.
+func organizationFields(o *catalog.Organization) []any {
+	return []any{&o.ID, &o.OrgKey, &o.Name, &o.ExternalID, &o.Plan, &o.Suspended, &o.CreatedAt.Time}
+}
+
+func scanOrganization(row pgx.Row) (o catalog.Organization, err error) {
+	err = row.Scan(organizationFields(&o)...)
+	return o, err
+}
+
+// NewOrganization is what an organization is made from.
+type NewOrganization struct {
+	// Name is 1 to 255 characters.
+	Name string
+	// OrgKey is a key that catalog.ValidOrgKey accepts, or empty for one to be generated.
+	OrgKey     string
+	ExternalID *string
+	Plan       *catalog.Plan
+	AppConfig  *catalog.AppConfig
+}
+
+// CreatedOrganization is a new organization with its raw keys, which are never seen again. They are nil for a plan without
+// api_access.
+type CreatedOrganization struct {
+	catalog.Organization
+	ServerKey *string `json:"serverKey"`
+	ClientKey *string `json:"clientKey"`
+}
+
+const insertOrganizationSQL = `
+	insert into organizations as o (id, org_key, name, external_id, plan) values ($1, $2, $3, $4, $5)
+	returning ` + organizationColumns
+
+const insertUsageSQL = `insert into link_usage (organization_id) values ($1)`
+
+// generatedOrgKeys bounds how often another key is drawn. With a tenth of all keys taken, eight draws fail once in 10^8.
+const generatedOrgKeys = 8
+
+// CreateOrganization makes the organization with its default domain, its app config if given, and a key of each tier if its
+// plan has api_access. Errors: ErrOrgKeyTaken, ErrExternalIDTaken.
+func (s *Store) CreateOrganization(ctx context.Context, n NewOrganization) (CreatedOrganization, feed.Change, error) {
+	if n.OrgKey != "" {
+		return s.createOrganization(ctx, n)
+	}
+	for try := 1; ; try++ {
+		n.OrgKey = catalog.GenerateOrgKey()
+		created, changed, err := s.createOrganization(ctx, n)
+		if !errors.Is(err, ErrOrgKeyTaken) || try == generatedOrgKeys {
+			return created, changed, err
+		}
+	}
+}
+
+func (s *Store) createOrganization(ctx context.Context, n NewOrganization) (CreatedOrganization, feed.Change, error) {
+	var created CreatedOrganization
+	var changed feed.Change
+	err := s.write(ctx, "create an organization", func(tx pgx.Tx) error {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		created = CreatedOrganization{}
+		row := tx.QueryRow(ctx, insertOrganizationSQL, id.String(), n.OrgKey, n.Name, n.ExternalID, n.Plan)
+		created.Organization, err = scanOrganization(row)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, insertUsageSQL, created.ID); err != nil {
+			return err
+		}
+		if _, err := s.insertDomain(ctx, tx, created.ID, nil, catalog.DomainVerified, nil); err != nil {
+			return err
+		}
+		if n.AppConfig != nil {
+			if err := putAppConfig(ctx, tx, created.ID, *n.AppConfig); err != nil {
+				return err
+			}
+		}
+		if terms(created.Organization).APIAccess {
+			if err := insertKeys(ctx, tx, &created); err != nil {
+				return err
+			}
+		}
+		changed, err = change(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return CreatedOrganization{}, feed.Change{}, err
+	}
+	return created, changed, nil
+}
+
+func insertKeys(ctx context.Context, tx pgx.Tx, o *CreatedOrganization) error {
+	server, err := insertKey(ctx, tx, o.ID, apikey.Server)
+	if err != nil {
+		return err
+	}
+	client, err := insertKey(ctx, tx, o.ID, apikey.Client)
+	if err != nil {
+		return err
+	}
+	o.ServerKey, o.ClientKey = &server.RawKey, &client.RawKey
+	return nil
+}
+
+const organizationsSQL = `select ` + organizationColumns + ` from organizations o order by o.created_at, o.id`
+
+// Organizations returns all of them, the oldest first.
+func (s *Store) Organizations(ctx context.Context) (all []catalog.Organization, err error) {
+	err = retry("list organizations", func() error {
+		rows, err := s.pool.Query(ctx, organizationsSQL)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.AppendRows([]catalog.Organization{}, rows, func(row pgx.CollectableRow) (catalog.Organization, error) {
+			return scanOrganization(row)
+		})
+		return err
+	})
+	return all, err
+}
+
+const organizationSQL = `select ` + organizationColumns + ` from organizations o where o.org_key = $1`
+
+// Organization returns the organization with the key, in lower case.
+func (s *Store) Organization(ctx context.Context, orgKey string) (o catalog.Organization, err error) {
+	err = retry("read an organization", func() error {
+		o, err = scanOrganization(s.pool.QueryRow(ctx, organizationSQL, orgKey))
+		return err
+	})
+	return o, err
+}
+
+const setSuspendedSQL = `update organizations o set suspended = $2 where o.org_key = $1 returning ` + organizationColumns
+
+// SetSuspended suspends the organization with the key, or resumes it. To repeat it is a change too: edges are waited for
+// again.
+func (s *Store) SetSuspended(ctx context.Context, orgKey string, suspended bool) (catalog.Organization, feed.Change, error) {
+	return s.setOrganization(ctx, "suspend an organization", setSuspendedSQL, orgKey, suspended)
+}
+
+const setPlanSQL = `update organizations o set plan = $2 where o.org_key = $1 returning ` + organizationColumns
+
+// SetPlan gives the organization with the key another plan, or none. No edge knows plans. Links beyond the new quota stay.
+func (s *Store) SetPlan(ctx context.Context, orgKey string, plan *catalog.Plan) (catalog.Organization, error) {
+	o, _, err := s.setOrganization(ctx, "set a plan", setPlanSQL, orgKey, plan)
+	return o, err
+}
+
+func (s *Store) setOrganization(ctx context.Context, what, sql, orgKey string, value any) (catalog.Organization, feed.Change, error) {
+	var o catalog.Organization
+	var changed feed.Change
+	err := s.write(ctx, what, func(tx pgx.Tx) (err error) {
+		if o, err = scanOrganization(tx.QueryRow(ctx, sql, orgKey, value)); err != nil {
+			return err
+		}
+		changed, err = change(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return catalog.Organization{}, feed.Change{}, err
+	}
+	return o, changed, nil
+}

@@ -1,0 +1,80 @@
+// Package store is all the SQL of control: every read and every write of links, organizations, domains, keys and app
+// configs.
+//
+// It promises that a call has happened whole or not at all, that a quota is never exceeded, and that nothing of one
+// organization is seen or changed in the name of another. What edges have to forget is written by the database's triggers;
+// the store hands it on as a [feed.Change]. It does not tell edges anything, and does not judge plans, suspension or tiers.
+//
+// A Store may be used concurrently. Every call lives as long as its context allows; give each a deadline. Ids must be UUIDs
+// (catalog.ValidUUID), text must be UTF-8 without U+0000.
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"deeplink/shared/feed"
+)
+
+// Store reads and writes the catalog of one database.
+type Store struct {
+	pool     *pgxpool.Pool
+	linkBase string
+	linkHost string
+}
+
+// New returns the store over pool, whose role needs what migrations grant to deeplink_control. linkBase is LINK_BASE_URL
+// without a trailing slash: the store fills in Link.URL and Domain.Host. The pool stays the caller's.
+func New(pool *pgxpool.Pool, linkBase string) *Store {
+	_, host, _ := strings.Cut(linkBase, "://")
+	host, _, _ = strings.Cut(host, "/")
+	return &Store{pool: pool, linkBase: linkBase, linkHost: host}
+}
+
+// write runs one transaction and commits it. It runs again, from the start, when Postgres chose the transaction as the
+// victim of a deadlock.
+func (s *Store) write(ctx context.Context, what string, transaction func(pgx.Tx) error) error {
+	return retry(what, func() error {
+		return s.in(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, transaction)
+	})
+}
+
+// snapshot runs reads which must agree with each other.
+func (s *Store) snapshot(ctx context.Context, what string, reads func(pgx.Tx) error) error {
+	return retry(what, func() error {
+		return s.in(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, reads)
+	})
+}
+
+func (s *Store) in(ctx context.Context, options pgx.TxOptions, f func(pgx.Tx) error) error {
+	tx, err := s.pool.BeginTx(ctx, options)
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		// An error here means that the connection is gone, and the transaction with it.
+		_ = tx.Rollback(ctx)
+		return err
+	}
+	err = tx.Commit(ctx)
+	if err != nil && code(err) == "" {
+		// Nobody knows whether it is committed, even if it was the caller who gave up.
+		return fmt.Errorf("%w: commit: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+const changeSQL = `
+	select pg_current_xact_id(), coalesce(max(c.id), 0), array_agg(distinct t.tag) filter (where t.tag is not null)
+	from changes c left join lateral unnest(c.tags) as t (tag) on true
+	where c.xid = pg_current_xact_id()`
+
+// change returns what the transaction made edges forget so far: its rows of changes, joined.
+func change(ctx context.Context, tx pgx.Tx) (c feed.Change, err error) {
+	err = tx.QueryRow(ctx, changeSQL).Scan(&c.XID, &c.ID, &c.Tags)
+	return c, err
+}

@@ -1,0 +1,81 @@
+package migrations_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"deeplink/shared/testdb"
+)
+
+const insufficientPrivilege = "42501"
+
+// What each program does, and what it must not be able to do even when somebody has taken it over.
+var grants = map[string]struct{ allowed, refused []string }{
+	"edge": {
+		allowed: []string{
+			`select id, org_key, suspended from organizations`,
+			`select id, organization_id, host, status from domains`,
+			`select organization_id, ios_bundle_id, ios_team_id, ios_app_store_id, ios_scheme, android_package_name,
+			        android_sha256_cert_fingerprints, android_scheme, fallback_url, html_error_pages from app_configs`,
+			`select id, organization_id, domain_id, short_code, path, channel, utm_source, utm_medium, utm_campaign, utm_term, utm_content,
+			        fallback_url, og_title, og_description, og_image_url, expiry, params, is_active from links`,
+			`select id, xid, tags from changes`,
+			`select pg_current_snapshot()`,
+			`select timeline_id from pg_control_checkpoint()`,
+			`select system_identifier from pg_control_system()`,
+			`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('a', gen_random_uuid(), 1, 1)
+			 on conflict (slot) do update set incarnation = excluded.incarnation, renewals = edges.renewals + 1, applied = pg_current_snapshot()`,
+			`delete from edges`,
+			`insert into match_redemptions (nonce, link_id, device_id) values ('\x0000000000000001', gen_random_uuid(), 'd') on conflict (nonce) do nothing`,
+			`select nonce, device_id, matched_at from match_redemptions`,
+		},
+		refused: []string{
+			`select id from api_keys`, `select hash from api_keys`, `select name from organizations`, `select external_id from organizations`,
+			`select plan from organizations`, `select title from links`, `select tags from links`, `select template_id from links`,
+			`select * from links`, `select verification_token from domains`, `select links from link_usage`, `select id from deleted_links`,
+			`insert into links (id) values (gen_random_uuid())`, `update links set is_active = true`, `delete from links`, `truncate links`,
+			`update organizations set suspended = false`, `update domains set status = 'verified'`, `update app_configs set fallback_url = 'x'`,
+			`insert into changes (tags) values ('{*}')`, `delete from changes`, `update changes set tags = '{}'`,
+			`select record_change('{*}', '{}')`, `delete from match_redemptions`, `update match_redemptions set device_id = null`,
+			`insert into api_keys (id) values (gen_random_uuid())`, `select version_id from goose_db_version`, `create table x (y int)`,
+			`alter table links disable trigger all`, `set session_replication_role = replica`, `set role deeplink_control`,
+		},
+	},
+	"control": {
+		allowed: []string{
+			`select id, xid, tags from changes`, `delete from changes where xid < '1'`, `select id, xid from deleted_links`, `delete from deleted_links`,
+			`select slot, incarnation, renewals, lease_ms, hold_ms, applied from edges`, `delete from edges`,
+			`select nonce from match_redemptions`, `delete from match_redemptions where matched_at < now()`,
+			`update links set title = 'x'`, `update organizations set suspended = true`, `delete from app_configs`, `select plan from organizations`,
+		},
+		refused: []string{
+			`insert into changes (tags) values ('{}')`, `update changes set tags = '{}'`, `truncate changes`, `select record_change('{*}', '{}')`,
+			`update edges set renewals = 1`, `insert into edges (slot, incarnation, lease_ms, hold_ms) values ('a', gen_random_uuid(), 1, 1)`,
+			`insert into deleted_links (id) values (gen_random_uuid())`, `insert into match_redemptions (nonce) values ('\x0000000000000001')`,
+			`delete from organizations`, `truncate links`, `create table x (y int)`, `alter table links disable trigger all`,
+			`set session_replication_role = replica`, `set role deeplink_edge`, `delete from link_usage`,
+		},
+	},
+}
+
+func TestRolesCanDoWhatTheyNeedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	run(t, connect(t, database.URL), world)
+	for role, grant := range grants {
+		conn := connect(t, map[string]string{"edge": database.EdgeURL, "control": database.ControlURL}[role])
+		for _, statement := range grant.allowed {
+			if _, err := conn.Exec(t.Context(), statement); err != nil {
+				t.Errorf("%s: %s: %v, expected that it may", role, statement, err)
+			}
+		}
+		for _, statement := range grant.refused {
+			_, err := conn.Exec(t.Context(), statement)
+			if failed := new(pgconn.PgError); !errors.As(err, &failed) || failed.Code != insufficientPrivilege {
+				t.Errorf("%s: %s: %v, expected insufficient privilege", role, statement, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package migrations_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/migrations"
+	"deeplink/shared/daemon"
+	"deeplink/shared/testdb"
+)
+
+// migrateURL makes this test binary a process that migrates the database it names.
+const migrateURL = "MIGRATIONS_TEST_URL"
+
+func TestMain(m *testing.M) {
+	if databaseURL := os.Getenv(migrateURL); databaseURL != "" {
+		if _, err := migrations.Up(context.Background(), databaseURL); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	testdb.Main(m)
+}
+
+func TestManyMayMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	// A cluster of its own: nobody has made the roles yet, and the databases race for them.
+	folder, err := os.MkdirTemp("", "migrations-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	server, err := daemon.StartPostgres(t.Context(), daemon.PostgresOptions{Dir: filepath.Join(folder, "postgres")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.StopImmediate() })
+
+	var g errgroup.Group
+	ran := make([][]int64, 12)
+	for i := range ran {
+		if i < 3 {
+			run(t, connect(t, server.URL()), fmt.Sprintf("create database empty_%d", i))
+		}
+	}
+	for i := range ran {
+		address := named(t, server.URL(), fmt.Sprintf("empty_%d", i%3))
+		g.Go(func() (err error) {
+			ran[i], err = migrations.Up(t.Context(), address)
+			return err
+		})
+		if i%3 == 0 {
+			g.Go(func() error { return migrateInAnotherProcess(t.Context(), address) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		conn := connect(t, named(t, server.URL(), fmt.Sprintf("empty_%d", i)))
+		applied := values[int64](t, conn, `select version_id from goose_db_version where version_id > 0 order by id`)
+		if !slices.IsSorted(applied) || len(slices.Compact(slices.Clone(applied))) != len(applied) || len(applied) < 4 {
+			t.Errorf("database %d: applied %v, expected each version once, in order", i, applied)
+		}
+		again, err := migrations.Up(t.Context(), named(t, server.URL(), fmt.Sprintf("empty_%d", i)))
+		if err != nil || len(again) != 0 {
+			t.Errorf("database %d: a second Up ran %v, %v; expected nothing", i, again, err)
+		}
+	}
+}
+
+func migrateInAnotherProcess(ctx context.Context, databaseURL string) error {
+	command := exec.CommandContext(ctx, os.Args[0])
+	command.Env = append(os.Environ(), migrateURL+"="+databaseURL)
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, output)
+	}
+	return nil
+}
+
+// seeds put rows into every table that a version made. They are never changed: they are what databases of that version hold.
+var seeds = map[int64]string{
+	2: `
+		insert into organizations (id, org_key, name, external_id, plan, suspended) values
+			('10000000-0000-4000-8000-000000000001', 'acme', 'Acme', 'org_1', 'scale', true);
+		insert into app_configs (organization_id, ios_scheme, android_sha256_cert_fingerprints) values
+			('10000000-0000-4000-8000-000000000001', 'acme', '{AA}');
+		insert into domains (id, organization_id, host, status, verification_token) values
+			('20000000-0000-4000-8000-000000000001', '10000000-0000-4000-8000-000000000001', null, 'verified', null),
+			('20000000-0000-4000-8000-000000000002', '10000000-0000-4000-8000-000000000001', 'go.acme.example', 'pending', 'x');
+		insert into api_keys (id, organization_id, tier, hash, display_key) values
+			('30000000-0000-4000-8000-000000000001', '10000000-0000-4000-8000-000000000001', 'SERVER', sha256('x'), 'svc_api_…abcd');`,
+	3: `
+		insert into links (id, organization_id, domain_id, short_code, path, title, tags, params, expiry) values
+			('40000000-0000-4000-8000-000000000001', '10000000-0000-4000-8000-000000000001', '20000000-0000-4000-8000-000000000001', 'One', '/1', 't', '{a}', '{"b": 1.0}', now()),
+			('40000000-0000-4000-8000-000000000002', '10000000-0000-4000-8000-000000000001', '20000000-0000-4000-8000-000000000002', 'two', '/2', null, null, null, null);`,
+	4: `
+		update links set path = '/2b' where short_code = 'two';
+		insert into edges (slot, incarnation, lease_ms, hold_ms, applied) values ('a', gen_random_uuid(), 2000, 122000, pg_current_snapshot());
+		insert into match_redemptions (nonce, link_id) values ('\x0000000000000001', '40000000-0000-4000-8000-000000000001');`,
+}
+
+func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
+	t.Parallel()
+	fresh := empty(t)
+	versions, err := migrations.Up(t.Context(), fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expected := schema(t, connect(t, fresh))
+	for _, version := range versions {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			t.Parallel()
+			address := empty(t)
+			ran, err := migrations.To(t.Context(), address, version)
+			if err != nil || !slices.Equal(ran, versions[:slices.Index(versions, version)+1]) {
+				t.Fatalf("To(%d) ran %v, %v", version, ran, err)
+			}
+			conn := connect(t, address)
+			for _, v := range ran {
+				run(t, conn, seeds[v])
+			}
+			before := rows(t, conn)
+			ran, err = migrations.Up(t.Context(), address)
+			if err != nil || !slices.Equal(ran, versions[slices.Index(versions, version)+1:]) {
+				t.Fatalf("Up from %d ran %v, %v", version, ran, err)
+			}
+			after := rows(t, conn)
+			for table, n := range before {
+				if after[table] != n {
+					t.Errorf("%s had %d rows before the upgrade and %d after it", table, n, after[table])
+				}
+			}
+			if got := schema(t, conn); !slices.Equal(got, expected) {
+				t.Errorf("schema after the upgrade differs from a fresh one:\n%q\n%q", got, expected)
+			}
+			usageIsExact(t, conn)
+		})
+	}
+}
+
+// empty returns the address of a database without a schema.
+func empty(t *testing.T) string {
+	t.Helper()
+	address := testdb.New(t).URL
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := u.Path[1:] + "_empty"
+	conn := connect(t, address)
+	run(t, conn, "create database "+name)
+	t.Cleanup(func() { conn.Exec(context.Background(), "drop database "+name+" with (force)") })
+	return named(t, address, name)
+}
+
+func named(t *testing.T, address, database string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + database
+	return u.String()
+}
+
+// rows counts the rows of every table.
+func rows(t *testing.T, conn *pgx.Conn) map[string]int64 {
+	t.Helper()
+	counts := make(map[string]int64)
+	for _, table := range values[string](t, conn, `select tablename::text from pg_tables where schemaname = 'public' and tablename <> 'goose_db_version'`) {
+		counts[table] = values[int64](t, conn, `select count(*) from `+pgx.Identifier{table}.Sanitize())[0]
+	}
+	return counts
+}
+
+// schema lists columns, triggers and grants.
+func schema(t *testing.T, conn *pgx.Conn) []string {
+	t.Helper()
+	return values[string](t, conn, `
+		select concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default) from information_schema.columns where table_schema = 'public'
+		union all select pg_get_triggerdef(oid) || ' ' || tgenabled::text from pg_trigger where not tgisinternal
+		union all select concat_ws(' ', table_name, column_name, grantee, privilege_type) from information_schema.column_privileges where grantee like 'deeplink%'
+		order by 1`)
+}
+
+func usageIsExact(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	wrong := values[string](t, conn, `
+		select concat_ws(' ', u.organization_id, u.links, l.n)
+		from link_usage u full join (select organization_id, count(*) as n from links group by 1) l using (organization_id)
+		where coalesce(u.links, 0) <> coalesce(l.n, 0)`)
+	if len(wrong) > 0 {
+		t.Errorf("link_usage differs from the links (organization, counted, there): %q", wrong)
+	}
+}
+
+func connect(t *testing.T, address string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// run runs any number of statements.
+func run(t *testing.T, conn *pgx.Conn, statements string) {
+	t.Helper()
+	if _, err := conn.PgConn().Exec(t.Context(), statements).ReadAll(); err != nil {
+		t.Fatalf("%s: %v", statements, err)
+	}
+}
+
+func values[V any](t *testing.T, conn *pgx.Conn, query string, arguments ...any) []V {
+	t.Helper()
+	rows, _ := conn.Query(t.Context(), query, arguments...)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[V])
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return list
+}

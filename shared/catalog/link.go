@@ -1,0 +1,106 @@
+package catalog
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// Link is a short URL and where it leads, with every field of interface.md 2. Optional fields are nil when unset and marshal
+// to null, so that every field is always present. Its JSON form is the bare row of interface.md 4.1; list and get wrap it in
+// [LinkWithDomain].
+type Link struct {
+	ID             string          `json:"id"`
+	OrganizationID string          `json:"organizationId"`
+	DomainID       string          `json:"domainId"`
+	ShortCode      string          `json:"shortCode"`
+	URL            string          `json:"url"`
+	Path           string          `json:"path"`
+	Channel        *string         `json:"channel"`
+	UTMSource      *string         `json:"utmSource"`
+	UTMMedium      *string         `json:"utmMedium"`
+	UTMCampaign    *string         `json:"utmCampaign"`
+	UTMTerm        *string         `json:"utmTerm"`
+	UTMContent     *string         `json:"utmContent"`
+	FallbackURL    *string         `json:"fallbackUrl"`
+	OG             *OpenGraph      `json:"og"`
+	Title          *string         `json:"title"`
+	Tags           []string        `json:"tags"`
+	Expiry         *Time           `json:"expiry"`
+	TemplateID     *string         `json:"templateId"`
+	Params         json.RawMessage `json:"params"`
+	IsActive       bool            `json:"isActive"`
+	CreatedAt      Time            `json:"createdAt"`
+	UpdatedAt      Time            `json:"updatedAt"`
+}
+
+// LinkWithDomain is a link as list and get answer it.
+type LinkWithDomain struct {
+	Link
+	Domain Domain `json:"domain"`
+}
+
+// OpenGraph is what a preview of the short URL shows. A link of which all three are unset has no OpenGraph at all.
+type OpenGraph struct {
+	Title       *string `json:"title"`
+	Description *string `json:"description"`
+	ImageURL    *string `json:"imageUrl"`
+}
+
+// PublicLink is what /data, /match and /sdk/session tell anyone about a link (decisions.md 3): no title, no tags, no
+// organization.
+type PublicLink struct {
+	ID          string          `json:"id"`
+	URL         string          `json:"url"`
+	ShortCode   string          `json:"shortCode"`
+	Path        string          `json:"path"`
+	Params      json.RawMessage `json:"params"`
+	Channel     *string         `json:"channel"`
+	UTMSource   *string         `json:"utmSource"`
+	UTMMedium   *string         `json:"utmMedium"`
+	UTMCampaign *string         `json:"utmCampaign"`
+	UTMTerm     *string         `json:"utmTerm"`
+	UTMContent  *string         `json:"utmContent"`
+	FallbackURL *string         `json:"fallbackUrl"`
+	OG          *OpenGraph      `json:"og"`
+	Expiry      *Time           `json:"expiry"`
+}
+
+// Public returns the public part of the link.
+func (l Link) Public() PublicLink {
+	return PublicLink{
+		ID: l.ID, URL: l.URL, ShortCode: l.ShortCode, Path: l.Path, Params: l.Params, Channel: l.Channel,
+		UTMSource: l.UTMSource, UTMMedium: l.UTMMedium, UTMCampaign: l.UTMCampaign, UTMTerm: l.UTMTerm, UTMContent: l.UTMContent,
+		FallbackURL: l.FallbackURL, OG: l.OG, Expiry: l.Expiry,
+	}
+}
+
+// ShortURL returns the short URL of a code: {base}/{orgKey}/{code} on the shared host, https://{host}/{code} on a custom
+// domain. base is LINK_BASE_URL without a trailing slash; host is empty for the shared host.
+func ShortURL(base, orgKey, host, code string) string {
+	if host != "" {
+		return "https://" + host + "/" + code
+	}
+	return base + "/" + orgKey + "/" + code
+}
+
+// Key returns the name under which edges know a link: {domain}/{code}, where domain is the organization's key on the shared
+// host and otherwise the custom host, and the code is in lower case, because codes are compared without regard to case.
+func Key(orgKey, host, code string) string {
+	domain := host
+	if domain == "" {
+		domain = orgKey
+	}
+	return domain + "/" + strings.ToLower(code)
+}
+
+// Time is a time that marshals as RFC 3339 in UTC with milliseconds (decisions.md, head).
+type Time struct{ time.Time }
+
+// TimeFormat is the layout of every time in an answer.
+const TimeFormat = "2006-01-02T15:04:05.000Z"
+
+// MarshalJSON implements [json.Marshaler].
+func (t Time) MarshalJSON() ([]byte, error) {
+	return []byte(`"` + t.UTC().Format(TimeFormat) + `"`), nil
+}

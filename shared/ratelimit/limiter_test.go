@@ -1,0 +1,130 @@
+package ratelimit
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"deeplink/shared/testredis"
+)
+
+// within repeats a condition until it holds.
+func within(t *testing.T, condition func() bool, expected string) {
+	t.Helper()
+	for deadline := time.Now().Add(patient); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", expected)
+		}
+	}
+}
+
+func TestLimiterCountsInRedis(t *testing.T) {
+	t.Parallel()
+	server := testredis.New(t)
+	surface := Surface{Name: "shared", Limit: 7, Window: time.Hour}
+	first, _ := connect(t, server)
+	second, client := connect(t, server)
+	limiters := []*Limiter{New(first, surface), New(second, surface)}
+	admitted := 0
+	for i := range 20 {
+		if limiters[i%2].Take(t.Context(), surface, Key{}) == 0 {
+			admitted++
+		}
+	}
+	// A busy machine may make one of them count on its own; then nothing is said about the other.
+	if limiters[0].Fallbacks()+limiters[1].Fallbacks() == 0 && admitted != surface.Limit {
+		t.Errorf("%d admitted by two limiters, the limit is %d", admitted, surface.Limit)
+	}
+	if stored := client.LLen(t.Context(), client.Keys(t.Context(), "*").Val()[0]).Val(); stored != int64(surface.Limit) {
+		t.Errorf("%d times in Redis, expected %d", stored, surface.Limit)
+	}
+}
+
+func TestLimiterGoesOnWithoutRedisAndReturnsToIt(t *testing.T) {
+	t.Parallel()
+	server := testredis.New(t)
+	counter, client := connect(t, server)
+	surface := Surface{Name: "fallback", Limit: 5, Window: time.Hour}
+	limiter := New(counter, surface)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		wait := limiter.Take(t.Context(), surface, Key{})
+		if admitted := wait == 0; admitted != (i < surface.Limit) || wait > surface.Window {
+			t.Errorf("request %d without Redis waits %s, the limit is %d", i, wait, surface.Limit)
+		}
+	}
+	if limiter.Fallbacks() != 20 {
+		t.Errorf("%d fallbacks, expected 20", limiter.Fallbacks())
+	}
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	within(t, func() bool {
+		limiter.Take(t.Context(), surface, Key{1})
+		return client.Exists(t.Context(), "limit:fallback:01000000000000000000000000000000").Val() == 1
+	}, "Redis counts again")
+}
+
+func TestHungRedisDelaysFewRequests(t *testing.T) {
+	t.Parallel()
+	server := testredis.New(t)
+	counter, _ := connect(t, server)
+	surface := Surface{Name: "hung", Limit: 1_000_000, Window: time.Minute}
+	limiter := New(counter, surface)
+	limiter.Take(t.Context(), surface, Key{})
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	const watched = 2 * time.Second
+	delayed := 0
+	for started := time.Now(); time.Since(started) < watched; {
+		asked := time.Now()
+		limiter.Take(t.Context(), surface, Key{})
+		if took := time.Since(asked); took >= redisTimeout-5*time.Millisecond {
+			delayed++
+			if took > patient {
+				t.Fatalf("one request took %s", took)
+			}
+		}
+	}
+	// Without the breaker it would be 80, and without a retry 1. A busy machine delays a few more.
+	if most := 3 * int(watched/breakerPause); delayed < 2 || delayed > most {
+		t.Errorf("%d requests were delayed in %s, expected 2 to %d", delayed, watched, most)
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, func() bool {
+		before := limiter.Fallbacks()
+		for range 20 {
+			limiter.Take(t.Context(), surface, Key{})
+		}
+		return limiter.Fallbacks() == before
+	}, "Redis counts every request again")
+}
+
+func TestCallerThatGaveUpDoesNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	counter, _ := connect(t, testredis.New(t))
+	limiter := New(counter, Portal)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if wait := limiter.Take(gone, Portal, Key{}); wait != 0 {
+		t.Errorf("wait %s within the limit", wait)
+	}
+	if limiter.Fallbacks() != 1 || limiter.retryAt.Load() != 0 {
+		t.Errorf("%d fallbacks, Redis left alone until %d", limiter.Fallbacks(), limiter.retryAt.Load())
+	}
+}
+
+func BenchmarkRedisTake(b *testing.B) {
+	server := testredis.New(b)
+	counter, _ := connect(b, server)
+	for b.Loop() {
+		if _, err := counter.Take(b.Context(), LinkReads, Key{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+// Package strictjson refuses request bodies that two readers could understand differently: it accepts the JSON of RFC
+// 8259 within the limits of I-JSON (RFC 7493), and no U+0000, which Postgres cannot store. What it accepts,
+// encoding/json reads without loss. It does not look at what the members mean.
+package strictjson
+
+import (
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Error says what is wrong and where. Both texts are safe to show to the client: they hold nothing but what it sent.
+type Error struct {
+	// Field is the dotted path of the innermost member, such as "og.title" or "tags[2]"; empty at the root.
+	Field   string
+	Message string
+}
+
+func (e *Error) Error() string {
+	if e.Field == "" {
+		return e.Message
+	}
+	return e.Field + ": " + e.Message
+}
+
+// Check returns nil or an *Error for the first offence in body. It demands exactly one JSON value, valid UTF-8, no
+// member name twice in one object (names are compared as decoded), no U+0000 and no lone surrogate in any string, no
+// number outside the range of float64, and a nesting of at most maxDepth arrays and objects, the outermost being 1.
+// Time and memory grow linearly with the body, the stack with maxDepth, which must be at most 10,000.
+func Check(body []byte, maxDepth int) error {
+	c := checker{body: body, maxDepth: maxDepth}
+	if err := c.document(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// maxFieldLength keeps the message short when a client sends a huge name, in bytes.
+const maxFieldLength = 200
+
+// checker walks the body once, from left to right.
+type checker struct {
+	body     []byte
+	pos      int
+	maxDepth int
+	open     []container // the arrays and objects around pos, outermost first
+}
+
+// container is an array or object that is not closed yet, and the member of it being read.
+type container struct {
+	array bool
+	index int
+	named bool
+	name  string
+}
+
+// fail returns an error about the member being read.
+func (c *checker) fail(message string) *Error {
+	return &Error{Field: c.field(), Message: message}
+}
+
+// syntax returns an error about what stands at pos.
+func (c *checker) syntax(expected string) *Error {
+	if c.pos == len(c.body) {
+		return c.fail("invalid JSON: it ends where " + expected + " was expected")
+	}
+	return c.fail(fmt.Sprintf("invalid JSON: expected %s at byte %d", expected, c.pos))
+}
+
+func (c *checker) field() string {
+	var field []byte
+	for _, in := range c.open {
+		switch {
+		case in.array:
+			field = append(field, '[')
+			field = strconv.AppendInt(field, int64(in.index), 10)
+			field = append(field, ']')
+		case in.named:
+			if len(field) > 0 {
+				field = append(field, '.')
+			}
+			field = append(field, in.name...)
+		}
+	}
+	if len(field) <= maxFieldLength {
+		return string(field)
+	}
+	end := maxFieldLength
+	for !utf8.RuneStart(field[end]) {
+		end--
+	}
+	return string(field[:end]) + "…"
+}
