@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// parse reads a command line that has what is required, and more.
+func parse(t *testing.T, args ...string) (*settings, error) {
+	t.Helper()
+	required := []string{"--database-url", "postgres://u:secret@127.0.0.1:1/d", "--redis-url", "redis://:secret@127.0.0.1:1", "--link-base-url", base}
+	return parseSettings(append(required, args...), io.Discard, io.Discard, func(int) { t.Fatal("exited") })
+}
+
+func TestDefaultSettings(t *testing.T) {
+	t.Parallel()
+	c, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Addr != ":8080" || c.AdminAddr != "127.0.0.1:9080" || c.Lease != 2*time.Second || c.StaleIfError != 2*time.Minute ||
+		c.CacheBytes != 256<<20 || c.Drain != time.Second || len(c.TrustedProxies.Proxies) != 0 || len(c.ExtraHosts) != 0 {
+		t.Errorf("defaults %+v", c)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slot, err := c.slot(&net.TCPAddr{IP: net.IPv6zero, Port: 8123}); err != nil || slot != host+":8123" {
+		t.Errorf("slot %q, %v; expected %s:8123", slot, err, host)
+	}
+}
+
+func TestSettingsOutOfBoundsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args []string
+		good bool
+	}{
+		{[]string{"--edge-lease", "500ms"}, true},
+		{[]string{"--edge-lease", "499ms"}, false},
+		{[]string{"--edge-lease", "61s"}, false},
+		{[]string{"--edge-lease", "2"}, false},
+		{[]string{"--edge-stale-if-error", "0s"}, true},
+		{[]string{"--edge-stale-if-error=-1s"}, false},
+		{[]string{"--edge-stale-if-error", "25h"}, false},
+		{[]string{"--edge-cache-bytes", "1048576"}, true},
+		{[]string{"--edge-cache-bytes", "1048575"}, false},
+		{[]string{"--edge-slot", strings.Repeat("a", 255)}, true},
+		{[]string{"--edge-slot", strings.Repeat("a", 256)}, false},
+		{[]string{"--edge-drain", "0s"}, true},
+		{[]string{"--edge-drain", "61s"}, false},
+		{[]string{"--edge-drain=-1s"}, false},
+		{[]string{"--edge-addr", "127.0.0.1:0"}, true},
+		{[]string{"--edge-addr", "127.0.0.1"}, false},
+		{[]string{"--edge-addr", ":65536"}, false},
+		{[]string{"--edge-admin-addr", "[::1]:9"}, true},
+		{[]string{"--edge-admin-addr", "9"}, false},
+		{[]string{"--edge-extra-hosts", "a.example,B.example."}, true},
+		{[]string{"--edge-extra-hosts", "a.example:80"}, false},
+		{[]string{"--edge-extra-hosts", "https://a.example"}, false},
+		{[]string{"--edge-database-connections", "0"}, false},
+		{[]string{"--edge-database-connections", "1000"}, true},
+		{[]string{"--trusted-proxies", "10.0.0.0/8,::1"}, true},
+		{[]string{"--trusted-proxies", "10.0.0.0/33"}, false},
+		{[]string{"--log-level", "debug"}, true},
+		{[]string{"--log-level", "loud"}, false},
+		{[]string{"--log-format", "json"}, true},
+		{[]string{"--log-format", "xml"}, false},
+		{[]string{"--link-base-url", "https://go.example.com/"}, true},
+		{[]string{"--link-base-url", "http://127.0.0.1:8080"}, true},
+		{[]string{"--link-base-url", "https://go.example.com/l"}, false},
+		{[]string{"--link-base-url", "https://me@go.example.com"}, false},
+		{[]string{"--link-base-url", "https://Go.example.com"}, false},
+		{[]string{"--link-base-url", "go.example.com"}, false},
+		{[]string{"--link-base-url", "ftp://go.example.com"}, false},
+		{[]string{"--database-url", ""}, false},
+		{[]string{"--database-url", "mysql://u:secret@h/d"}, false},
+		{[]string{"--redis-url", "http://:secret@h"}, false},
+		{[]string{"--nonsense"}, false},
+	} {
+		_, err := parse(t, test.args...)
+		if (err == nil) != test.good {
+			t.Errorf("%q: error %v, expected one: %v", test.args, err, !test.good)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: the error shows a password: %v", test.args, err)
+		}
+	}
+}
+
+func TestSettingsComeFromTheEnvironmentToo(t *testing.T) {
+	for name, value := range map[string]string{
+		"DATABASE_URL": "postgres://h/d", "REDIS_URL": "redis://h", "LINK_BASE_URL": base, "EDGE_ADDR": ":1", "EDGE_ADMIN_ADDR": ":2",
+		"EDGE_EXTRA_HOSTS": "a.example,b.example", "EDGE_SLOT": "s", "EDGE_CACHE_BYTES": "2000000", "EDGE_LEASE": "3s", "EDGE_STALE_IF_ERROR": "4s",
+		"EDGE_DATABASE_CONNECTIONS": "5", "EDGE_DRAIN": "6s", "TRUSTED_PROXIES": "127.0.0.1", "LOG_LEVEL": "warn", "LOG_FORMAT": "json",
+	} {
+		t.Setenv(name, value)
+	}
+	c, err := parseSettings([]string{"--edge-drain", "7s"}, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.DatabaseURL != "postgres://h/d" || c.RedisURL != "redis://h" || c.LinkBaseURL != base || c.Addr != ":1" || c.AdminAddr != ":2" ||
+		len(c.ExtraHosts) != 2 || c.ExtraHosts[1] != "b.example" || c.Slot != "s" || c.CacheBytes != 2000000 || c.Lease != 3*time.Second ||
+		c.StaleIfError != 4*time.Second || c.Connections != 5 || c.Drain != 7*time.Second || len(c.TrustedProxies.Proxies) != 1 ||
+		c.LogLevel.String() != "WARN" || c.LogFormat != "json" {
+		t.Errorf("settings %+v", c)
+	}
+	var out bytes.Buffer
+	c.logger(&out).Warn("here")
+	if !strings.HasPrefix(out.String(), `{"time":`) {
+		t.Errorf("logged %q, expected JSON", out.String())
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+// deadlineSlack is how much later than asked for a deadline may fall. fasthttp moves three of them per request, which cost 8 to
+// 10 % of all the time there is; within the slack they stay where they are, so that a busy connection moves two a second.
+const deadlineSlack = time.Second
+
+// The pause after an Accept that failed because the system lacks something, doubled each time.
+const minAcceptPause, maxAcceptPause = 5 * time.Millisecond, time.Second
+
+// listen opens the listener of the public address. Its connections keep their deadlines with a slack of one second, and end
+// silently when no byte ever came: browsers open spare ones, and would show an answer nobody asked for to the next click.
+func listen(addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return listener{ln}, nil
+}
+
+type listener struct{ net.Listener }
+
+// Accept waits for the next connection. fasthttp takes any error for the end of the listener, so that running out of file
+// descriptors for a moment would end the edge: such errors are waited out here, as net/http does.
+func (l listener) Accept() (net.Conn, error) {
+	pause := minAcceptPause
+	for {
+		c, err := l.Listener.Accept()
+		if err == nil {
+			return &conn{Conn: c}, nil
+		}
+		if !passes(err) {
+			return nil, err
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, maxAcceptPause)
+	}
+}
+
+// passes reports whether an Accept may succeed later.
+func passes(err error) bool {
+	for _, lack := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
+}
+
+// conn is a connection whose deadlines take effect when something is read or written, and only when they moved by more than the
+// slack. Reading and writing are one goroutine's; Close may be anyone's.
+type conn struct {
+	net.Conn
+	read, write deadline
+	heard       bool // a byte has come
+}
+
+// SetDeadline sets both deadlines.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.read.wanted, c.write.wanted = t, t
+	return nil
+}
+
+// SetReadDeadline sets the time from which on Read fails, or up to a second later.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.read.wanted = t
+	return nil
+}
+
+// SetWriteDeadline sets the time from which on Write fails, or up to a second later.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.write.wanted = t
+	return nil
+}
+
+// Read reads; io.EOF stands for a time-out before the first byte.
+func (c *conn) Read(b []byte) (int, error) {
+	if err := c.read.arm(c.Conn.SetReadDeadline); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard = true
+	} else if timeout := net.Error(nil); !c.heard && errors.As(err, &timeout) && timeout.Timeout() {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Write writes all of b.
+func (c *conn) Write(b []byte) (int, error) {
+	if err := c.write.arm(c.Conn.SetWriteDeadline); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// deadline is one that is wanted and the one that is set.
+type deadline struct{ wanted, set time.Time }
+
+// arm sets the deadline unless the one that is set will do: not before the wanted one, and not more than the slack after it.
+func (d *deadline) arm(set func(time.Time) error) error {
+	if d.wanted.IsZero() == d.set.IsZero() {
+		if late := d.set.Sub(d.wanted); 0 <= late && late <= deadlineSlack {
+			return nil
+		}
+	}
+	next := d.wanted
+	if !next.IsZero() {
+		next = next.Add(deadlineSlack)
+	}
+	d.set = next
+	return set(next)
+}

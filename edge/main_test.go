@@ -1,0 +1,349 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"deeplink/edge/internal/replica"
+	"deeplink/shared/requestid"
+	"deeplink/shared/testdb"
+	"deeplink/shared/testredis"
+)
+
+// Some goroutines of libraries never end, by their design: fasthttp's clock, its sweeper of workers (which sleeps for 10 s at a
+// time) and those of ristretto, whose Close must not meet a user.
+var forever = []goleak.Option{
+	goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+	goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+	goleak.IgnoreAnyFunction("github.com/dgraph-io/ristretto/v2.(*defaultPolicy[...]).processItems"),
+	goleak.IgnoreAnyFunction("github.com/dgraph-io/ristretto/v2.(*Cache[...]).processItems"),
+}
+
+func TestNothingIsLeftRunning(t *testing.T) {
+	defer goleak.VerifyNone(t, append(forever, goleak.IgnoreCurrent())...)
+	t.Run("serve and stop", func(t *testing.T) {
+		e := startEdge(t, nil)
+		r := rows{t, e.owner}
+		r.link(r.organization("abcd"), "x", nil)
+		e.get(t, "/abcd/x")
+		http.DefaultClient.CloseIdleConnections()
+	})
+}
+
+func (e *testEdge) registered(t *testing.T) (n int) {
+	t.Helper()
+	if err := e.owner.QueryRow(context.Background(), `select count(*) from edges where slot = $1`, e.addr).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (e *testEdge) readyz(t *testing.T) int {
+	t.Helper()
+	answer, err := http.Get("http://" + e.admin + "/readyz")
+	if err != nil {
+		return 0
+	}
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
+func TestStopGoesInOrder(t *testing.T) {
+	t.Parallel()
+	const drain = 2 * time.Second
+	e := startEdge(t, func(c *settings) { c.Drain = drain })
+	r := rows{t, e.owner}
+	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
+	if got := e.get(t, "/abcd/x"); got.status != 302 {
+		t.Fatalf("status %d", got.status)
+	}
+	keptAlive, err := net.Dial("tcp", e.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keptAlive.Close()
+	ask := func() (answer, error) {
+		if err := keptAlive.SetDeadline(time.Now().Add(bound)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(keptAlive, "HEAD /abcd/x HTTP/1.1\r\nHost: go.example.com\r\n\r\n")
+		buf := make([]byte, 4096)
+		n, err := keptAlive.Read(buf)
+		if err != nil {
+			return answer{}, err
+		}
+		return readAnswer(strings.NewReader(string(buf[:n])), "HEAD")
+	}
+	if a, err := ask(); err != nil || a.status != 302 || a.last {
+		t.Fatalf("before the stop: status %d, last %v, %v", a.status, a.last, err)
+	}
+
+	began := time.Now()
+	e.stop()
+	until(t, "readiness is given up", func() bool { return e.readyz(t) == http.StatusServiceUnavailable })
+	// Balancers still send requests, and the edge still counts for control.
+	if a, err := ask(); err != nil || a.status != 302 || !a.last {
+		t.Errorf("while it drains: status %d, last %v, %v; expected 302 and the last", a.status, a.last, err)
+	}
+	if n := e.registered(t); n != 1 {
+		t.Errorf("registered %d times while it drains, expected once", n)
+	}
+	if took := time.Since(began); took > drain {
+		t.Fatalf("all that took %v, too long to tell", took)
+	}
+	if err := <-e.ended; err != nil {
+		t.Errorf("serve returned %v", err)
+	}
+	if took := time.Since(began); took < drain {
+		t.Errorf("ended after %v, expected at least %v", took, drain)
+	}
+	if n := e.registered(t); n != 0 {
+		t.Errorf("registered %d times at the end", n)
+	}
+	if _, err := net.Dial("tcp", e.addr); err == nil {
+		t.Error("still listening")
+	}
+}
+
+func TestRequestUnderWayIsAnsweredBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	e := startEdgeOn(t, *database, nil)
+	r := rows{t, e.owner}
+	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
+	blocker := connect(t, database.URL)
+	lock, err := blocker.Begin(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(context.Background(), `lock table links in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		a, err := exchange(e.addr, request("GET", "/abcd/x"))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- a
+	}()
+	until(t, "the edge waits for the table", func() bool {
+		var waiting int
+		if err := e.owner.QueryRow(context.Background(), `select count(*) from pg_locks where not granted`).Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+		return waiting > 0
+	})
+	e.stop()
+	until(t, "the edge has left", func() bool { return e.registered(t) == 0 })
+	if err := lock.Rollback(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-answered; a.status != 302 {
+		t.Errorf("status %d %s, expected 302", a.status, a.body)
+	}
+}
+
+func TestEdgeThatCannotListenTakesNoSlot(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	for _, change := range []func(*settings){
+		func(c *settings) { c.Addr = address(e.addr) },
+		func(c *settings) { c.AdminAddr = address(e.admin) },
+	} {
+		c := e.another(t)
+		change(c)
+		if err := serve(context.Background(), c, discard); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("serve returned %v, expected that the address is in use", err)
+		}
+		var n int
+		if err := e.owner.QueryRow(context.Background(), `select count(*) from edges where slot = 'another'`).Scan(&n); err != nil || n != 0 {
+			t.Errorf("registered %d times, %v", n, err)
+		}
+	}
+}
+
+func TestSecondEdgeOnASlotEnds(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	c := e.another(t)
+	c.Slot = e.addr
+	if err := serve(context.Background(), c, discard); !errors.Is(err, replica.ErrSlotTaken) {
+		t.Errorf("serve returned %v, expected %v", err, replica.ErrSlotTaken)
+	}
+	if e.readyz(t) != http.StatusOK || e.registered(t) != 1 {
+		t.Error("the first edge suffered from the second")
+	}
+}
+
+// another returns the settings of one more edge on the same servers.
+func (e *testEdge) another(t *testing.T) *settings {
+	t.Helper()
+	c := *e.settings
+	c.Addr, c.AdminAddr, c.Slot = address(freeAddr(t)), address(freeAddr(t)), "another"
+	return &c
+}
+
+func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
+	t.Parallel()
+	log := new(logBuffer)
+	c, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without a replica every link is one that nobody has thought of.
+	s := newServer(c, nil, c.logger(log))
+	ln, err := listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.http.Serve(ln) }()
+	t.Cleanup(func() {
+		if err := errors.Join(s.shutdown(context.Background(), ln), <-ended); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 2 {
+		a, err := exchange(ln.Addr().String(), request("GET", "/abcd/x/data?secret", "X-Request-Id: find-me"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.status != 500 || a.header.Get(requestid.Header) != "find-me" || a.header.Get("Access-Control-Allow-Origin") != "*" {
+			t.Errorf("%d %v %s", a.status, a.header, a.body)
+		}
+		checkEnvelope(t, a, "/abcd/x/data")
+		checkHeaders(t, a)
+	}
+	if text := log.String(); strings.Count(text, "find-me") != 2 || !strings.Contains(text, "resolve.go") || strings.Contains(text, "secret") {
+		t.Errorf("logged:\n%s\nexpected each panic once, with its stack", text)
+	}
+}
+
+func TestMetricsCountAnswersByKindAndStatus(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	r := rows{t, e.owner}
+	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
+	for _, path := range []string{"/abcd/x", "/abcd/x", "/abcd/x/data", "/abcd/y", "/abc/x", "/nothing", "/healthz", "/robots.txt", "/favicon.ico", "http://x/"} {
+		e.get(t, path)
+	}
+	answer, err := http.Get("http://" + e.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`deeplink_edge_requests_total{kind="link",status="302"} 2`,
+		`deeplink_edge_requests_total{kind="link",status="404"} 1`,
+		`deeplink_edge_requests_total{kind="link",status="400"} 1`,
+		`deeplink_edge_requests_total{kind="data",status="200"} 1`,
+		`deeplink_edge_requests_total{kind="none",status="404"} 1`,
+		`deeplink_edge_requests_total{kind="none",status="400"} 1`,
+		`deeplink_edge_requests_total{kind="healthz",status="200"} 1`,
+		`deeplink_edge_requests_total{kind="robots",status="200"} 1`,
+		`deeplink_edge_requests_total{kind="favicon",status="204"} 1`,
+		`deeplink_edge_polls_total `,
+		`go_goroutines `,
+	} {
+		if !strings.Contains(string(body), "\n"+line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", body)
+	}
+}
+
+func TestRequestsAreLoggedAtDebugWithoutWhatTheySay(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, func(c *settings) { c.LogLevel = -4 })
+	e.get(t, "/hidden?secret=hidden", "X-Request-Id: find-me", "Authorization: Bearer hidden", "User-Agent: hidden", "Host: hidden.example")
+	_, _ = exchange(e.addr, "GET /hidden\x00 HTTP/1.1\r\nAuthorization: hidden\r\n\r\n")
+	_, _ = exchange(e.addr, "GET /hidden HTTP/1.1\r\nAuthorization: hidden\x00\r\n\r\n")
+	until(t, "the requests are logged", func() bool {
+		return strings.Contains(e.log.String(), "kind=link status=404") && strings.Count(e.log.String(), "msg=connection") == 2
+	})
+	if log := e.log.String(); !strings.Contains(log, "find-me") || strings.Contains(log, "hidden") {
+		t.Errorf("logged:\n%s", log)
+	}
+}
+
+// The program itself: how it ends is its exit code's matter, and a second signal kills it.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "edge")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	exitCode := func(cmd *exec.Cmd) int {
+		var exit *exec.ExitError
+		if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode()
+	}
+	database, hints := testdb.New(t), testredis.New(t)
+	start := func(settings ...string) (cmd *exec.Cmd, ready func() bool) {
+		admin := freeAddr(t)
+		cmd = exec.Command(binary)
+		cmd.Env = append([]string{
+			"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + database.EdgeURL, "REDIS_URL=" + hints.URL(), "LINK_BASE_URL=" + base,
+			"EDGE_ADDR=" + freeAddr(t), "EDGE_ADMIN_ADDR=" + admin, "EDGE_SLOT=" + t.Name(), "EDGE_DRAIN=1m",
+		}, settings...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		return cmd, func() bool { return (&testEdge{admin: admin}).readyz(t) == http.StatusOK }
+	}
+
+	cmd, ready := start("EDGE_DRAIN=0s")
+	until(t, "it is ready", ready)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(cmd); code != 0 {
+		t.Errorf("stopped: exit code %d, expected 0", code)
+	}
+
+	cmd, ready = start()
+	until(t, "it is ready", ready)
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it gives readiness up", func() bool { return !ready() })
+	began := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = exitCode(cmd)
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || time.Since(began) > 10*time.Second {
+		t.Errorf("second signal: %v after %v, expected that it kills at once", cmd.ProcessState, time.Since(began))
+	}
+
+	cmd, _ = start("EDGE_LEASE=1ms")
+	if code := exitCode(cmd); code != exitSettings {
+		t.Errorf("bad setting: exit code %d, expected %d", code, exitSettings)
+	}
+	cmd, _ = start("EDGE_ADDR=203.0.113.1:80")
+	if code := exitCode(cmd); code != exitFailed {
+		t.Errorf("an address that is not ours: exit code %d, expected %d", code, exitFailed)
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"deeplink/shared/catalog"
+)
+
+var testHosts = newHosts(base, []hostName{"also.example.com"})
+
+// A request has one reading, here in regular expressions.
+var (
+	sharedPath = regexp.MustCompile(`^/([A-Za-z0-9]{4})/([A-Za-z0-9][A-Za-z0-9_-]{0,63})(/data)?$`)
+	customPath = regexp.MustCompile(`^/([A-Za-z0-9][A-Za-z0-9_-]{0,63})(/data)?$`)
+	lonePath   = regexp.MustCompile(`^/(healthz|robots\.txt|favicon\.ico)$`)
+	// keyless has the shape of a short URL whose first segment is not an organization's key.
+	keyless = regexp.MustCompile(`^/[^/]+/[^/]+(/data)?$`)
+)
+
+func checkRoute(t *testing.T, host, target string) {
+	t.Helper()
+	path, query, _ := strings.Cut(target, "?")
+	r := testHosts.route(nil, []byte(host), []byte(target))
+	found, place := testHosts.find(nil, []byte(host))
+	domain := string(found)
+
+	status, asked, key := 404, kindNone, ""
+	switch {
+	case !strings.HasPrefix(target, "/"):
+		status = 400
+	case lonePath.MatchString(path):
+		status, asked = 0, map[string]kind{"/healthz": kindHealth, "/robots.txt": kindRobots, "/favicon.ico": kindFavicon}[path]
+	case place == sharedHost && sharedPath.MatchString(path):
+		m := sharedPath.FindStringSubmatch(path)
+		status, asked, key = 0, linkOrData(m[3]), strings.ToLower(m[1]+"/"+m[2])
+	case place == customDomain && customPath.MatchString(path):
+		m := customPath.FindStringSubmatch(path)
+		status, asked, key = 0, linkOrData(m[2]), domain+"/"+strings.ToLower(m[1])
+	case place == sharedHost && keyless.MatchString(path) && !regexp.MustCompile(`^/[A-Za-z0-9]{4}/`).MatchString(path) &&
+		!strings.HasPrefix(path, "/.well-known/") && !regexp.MustCompile(`(?i)/(\.|%2e){1,2}(/|$)|%2f|%5c|\\`).MatchString(path):
+		status, asked = 400, linkOrData(keyless.FindStringSubmatch(path)[1])
+	}
+	if key != "" && (len(query) > maxQuery || strings.Count(query, "&") >= maxParameters) {
+		status = 414
+	}
+	got := 0
+	if r.refused != nil {
+		got = r.refused.status
+	}
+	if got != status || r.kind != asked {
+		t.Fatalf("%q on %q: status %d and kind %d, expected %d and %d", target, host, got, r.kind, status, asked)
+	}
+	if got == 0 && key != "" && (string(r.key) != key || r.domain != strings.IndexByte(key, '/') || string(r.query) != query) {
+		t.Fatalf("%q on %q: key %q, domain %d, query %q; expected key %q", target, host, r.key, r.domain, r.query, key)
+	}
+}
+
+func linkOrData(end string) kind {
+	if end == "/data" {
+		return kindData
+	}
+	return kindLink
+}
+
+func FuzzRoute(f *testing.F) {
+	for _, target := range []string{
+		"/abcd/Promo", "/ABCD/x/data?a=1", "/x", "/x/data", "/data/data", "/data/data/data", "/abc/x", "/abcde/x/data", "/ab%2f/x", "/../x", "/%2E/x", "/.well-known/x",
+		"//x", "/abcd/", "/abcd/x/", "/abcd/x/y", "", "*", "http://a/b/c", "/healthz", "/healthz/", "/robots.txt?x", "/favicon.ico", "/abcd/-", "/ab-d/x", `/a\b/x`, "/\x00", "/abcd/x?" + strings.Repeat("&", 100),
+		"/abcd/" + strings.Repeat("x", 64), "/abcd/" + strings.Repeat("x", 65),
+	} {
+		for _, host := range []string{"go.example.com", "links.customer.example", "nowhere!", "127.0.0.1:80"} {
+			f.Add(host, target)
+		}
+	}
+	f.Fuzz(func(t *testing.T, host, target string) { checkRoute(t, host, target) })
+}
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	h := newHosts("http://[2001:db8::5]:8080", []hostName{"also.example.com", "edge"})
+	for _, test := range []struct {
+		header string
+		place  place
+		name   string
+	}{
+		{"[2001:db8::5]:8080", sharedHost, ""},
+		{"[2001:db8::5]", sharedHost, ""},
+		{"[2001:DB8::5]:80", sharedHost, ""},
+		{"also.example.com", sharedHost, ""},
+		{"ALSO.example.com.:", sharedHost, ""},
+		{"edge:1", sharedHost, ""},
+		{"localhost", sharedHost, ""},
+		{"LocalHost.:8080", sharedHost, ""},
+		{"192.0.2.1", sharedHost, ""},
+		{"192.0.2.1:65535", sharedHost, ""},
+		{"[::1]", sharedHost, ""},
+		{"[::ffff:192.0.2.1]:1", sharedHost, ""},
+
+		{"a.example", customDomain, "a.example"},
+		{"A.Example.:80", customDomain, "a.example"},
+		{"xn--bcher-kva.example", customDomain, "xn--bcher-kva.example"},
+		{"1.2.3.4.example", customDomain, "1.2.3.4.example"},
+		{strings.Repeat("a", 63) + ".example", customDomain, strings.Repeat("a", 63) + ".example"},
+
+		{"", nowhere, ""},
+		{".", nowhere, ""},
+		{"..", nowhere, ""},
+		{":80", nowhere, ""},
+		{"a", nowhere, ""},
+		{"a.example..", nowhere, ""},
+		{".a.example", nowhere, ""},
+		{"a..example", nowhere, ""},
+		{"-a.example", nowhere, ""},
+		{"a-.example", nowhere, ""},
+		{"a_b.example", nowhere, ""},
+		{"a b.example", nowhere, ""},
+		{"a/b.example", nowhere, ""},
+		{"me@a.example", nowhere, ""},
+		{"a.example:80:80", nowhere, ""},
+		{"a.example:x", nowhere, ""},
+		{"b\u00fccher.example", nowhere, ""},
+		{"a.example\x00", nowhere, ""},
+		{"1.2.3", nowhere, ""},
+		{"256.1.1.1", nowhere, ""},
+		{"::1", nowhere, ""},
+		{"[::1", nowhere, ""},
+		{"[::1]x", nowhere, ""},
+		{"[192.0.2.1]", nowhere, ""},
+		{"[a.example]", nowhere, ""},
+		{"[fe80::1%eth0]", nowhere, ""},
+		{strings.Repeat("a", 64) + ".example", nowhere, ""},
+		{strings.Repeat("a.", 126) + "bc", nowhere, ""},
+	} {
+		name, place := h.find(nil, []byte(test.header))
+		if place != test.place || string(name) != test.name {
+			t.Errorf("Host %q: place %d, name %q; expected %d, %q", test.header, place, name, test.place, test.name)
+		}
+	}
+}
+
+func FuzzHost(f *testing.F) {
+	for _, host := range []string{"a.example", "A.EXAMPLE.", "1.2.3.4", "0x7f.1", "a_b.c", "xn--a.b", "a-.b", "[::1]:80"} {
+		f.Add(host)
+	}
+	f.Fuzz(func(t *testing.T, host string) {
+		name, place := testHosts.find(nil, []byte(host))
+		if again, where := testHosts.find(nil, name); place == customDomain && (where != customDomain || string(again) != string(name)) {
+			t.Fatalf("Host %q is %q, which is %q", host, name, again)
+		}
+		// Whatever can be a custom domain is found under the name that the catalog keeps it under.
+		if kept, err := catalog.CheckHost(host); err == nil && kept != "go.example.com" && kept != "also.example.com" &&
+			(place != customDomain || string(name) != kept) {
+			t.Fatalf("Host %q: place %d, name %q; the catalog has it as %q", host, place, name, kept)
+		}
+	})
+}
