@@ -28,11 +28,11 @@ func (c cluster) evict() error {
 		case waited > 2*killTimeout:
 			return fmt.Errorf("processes %v do not end", left)
 		case waited > killTimeout:
+			// It is frozen, or too ill to hear anything else.
 			signal = syscall.SIGKILL
 		}
 		for _, pid := range left {
-			// A paused process does not hear the signal otherwise.
-			if err := errors.Join(tell(pid, signal), tell(pid, syscall.SIGCONT)); err != nil {
+			if err := tell(pid, signal); err != nil {
 				return err
 			}
 		}

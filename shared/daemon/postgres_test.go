@@ -120,8 +120,12 @@ func TestPostgresKeepsPortAndDataHoweverItEnds(t *testing.T) {
 		rows++
 		// A client that stays connected must not hold the server.
 		open(t, server.URL())
+		began := time.Now()
 		if err := end(); err != nil {
 			t.Fatalf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > stopTimeout/2 {
+			t.Errorf("%s: it took %s", name, took)
 		}
 		if err := server.Start(t.Context()); err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -80,8 +80,12 @@ func TestRedisComesBackEmptyOnItsPort(t *testing.T) {
 	} {
 		converse(t, server).expect("SET k v", "+OK")
 		address, exited := server.Addr(), server.Exited()
+		began := time.Now()
 		if err := end(); err != nil {
 			t.Fatalf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > stopTimeout/2 {
+			t.Errorf("%s: it took %s", name, took)
 		}
 		select {
 		case <-exited:

@@ -30,8 +30,9 @@ func SVG(text string, o Options) ([]byte, error) {
 	}
 	side := len(modules) + 2*o.Margin
 	var svg bytes.Buffer
-	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" shape-rendering="crispEdges">`,
+	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" `,
 		o.Size, o.Size, side, side)
+	svg.WriteString(`shape-rendering="crispEdges">`)
 	fmt.Fprintf(&svg, `<rect width="%d" height="%d" fill="#%s"/><path fill="#%s" d="`, side, side, o.Background, o.Foreground)
 	path := svg.AvailableBuffer()
 	for y, row := range modules {

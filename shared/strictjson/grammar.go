@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -242,20 +241,19 @@ func (c *checker) digits() bool {
 	return c.pos > start
 }
 
-// inRange reports whether a float64 can hold the number: neither too great nor too near to zero for it. Postgres takes
-// no larger exponents either.
+// inRange reports whether a float64 can hold the number: neither too great nor too near to zero for it, nor written in a
+// way that Postgres, which keeps every digit, has no room for.
 func inRange(number []byte) bool {
-	f, err := strconv.ParseFloat(string(number), 64)
-	if err != nil || math.IsInf(f, 0) {
+	const maxLength, maxExponentLength = 1000, len("-999")
+	mantissa, exponent, _ := bytes.Cut(bytes.ToLower(number), []byte("e"))
+	if len(number) > maxLength || len(exponent) > maxExponentLength {
 		return false
 	}
-	return f != 0 || isZero(number)
-}
-
-// isZero reports whether the digits before the exponent are all zero.
-func isZero(number []byte) bool {
-	mantissa, _, _ := bytes.Cut(bytes.ToLower(number), []byte("e"))
-	return !bytes.ContainsAny(mantissa, "123456789")
+	f, err := strconv.ParseFloat(string(number), 64)
+	if err != nil {
+		return false
+	}
+	return f != 0 || !bytes.ContainsAny(mantissa, "123456789")
 }
 
 // decode returns the text of a string that was found valid.

@@ -25,8 +25,9 @@ func (e *Error) Error() string {
 
 // Check returns nil or an *Error for the first offence in body. It demands exactly one JSON value, valid UTF-8, no
 // member name twice in one object (names are compared as decoded), no U+0000 and no lone surrogate in any string, no
-// number outside the range of float64, and a nesting of at most maxDepth arrays and objects, the outermost being 1.
-// Time and memory grow linearly with the body, the stack with maxDepth, which must be at most 10,000.
+// number outside the range of float64 or of more than 1,000 characters, and a nesting of at most maxDepth arrays and
+// objects, the outermost being 1. Time and memory grow linearly with the body, the stack with maxDepth, which must be at
+// most 10,000.
 func Check(body []byte, maxDepth int) error {
 	c := checker{body: body, maxDepth: maxDepth}
 	if err := c.document(); err != nil {

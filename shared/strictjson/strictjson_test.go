@@ -70,6 +70,8 @@ func TestCheckRefuses(t *testing.T) {
 		"too great, negative":       {`[-1e400]`, "[0]", "is a number out of range"},
 		"too near to zero":          {`[1e-400]`, "[0]", "is a number out of range"},
 		"huge exponent":             {`[1e999999999999]`, "[0]", "is a number out of range"},
+		"huge exponent of zero":     {`[0e-20000]`, "[0]", "is a number out of range"},
+		"huge number of digits":     {`[0.` + strings.Repeat("1", 60_000) + `]`, "[0]", "is a number out of range"},
 		"new line in a string":      {"{\"a\":\"\n\"}", "a", "contains a control character that is not escaped"},
 		"raw NUL":                   {"{\"a\":\"x\x00\"}", "a", "contains the character U+0000"},
 		"escaped NUL":               {`{"og":{"title":"x\u0000"}}`, "og.title", "contains the character U+0000"},
