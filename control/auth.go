@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/apikey"
+	"deeplink/shared/catalog"
+	"deeplink/shared/ratelimit"
+)
+
+// keyed answers a request for the organization whose key it carries.
+type keyed func(x *exchange, r *http.Request, organization catalog.Organization) error
+
+// withKey lets requests with a key of the tier through to h, counted under surface, in the order of checks of decisions.md
+// 5: credential and suspension, tier, rate limit, plan, feature. Nothing of the request but its Authorization is looked at
+// before that.
+func (s *server) withKey(tier apikey.Tier, surface ratelimit.Surface, h keyed) handler {
+	return func(x *exchange, r *http.Request) error {
+		credential, err := s.credential(r)
+		if err != nil {
+			return err
+		}
+		organization := credential.Organization
+		x.organizationID, x.keyID = organization.ID, credential.KeyID
+		if organization.Suspended {
+			return errCredential
+		}
+		if credential.Tier != tier {
+			return errTier
+		}
+		keyID, err := uuid.Parse(credential.KeyID)
+		if err != nil {
+			return err
+		}
+		if wait := s.limiter.Take(r.Context(), surface, ratelimit.Key(keyID)); wait > 0 {
+			s.metrics.limited(surface)
+			return errRateLimited{wait}
+		}
+		if organization.Plan == nil {
+			return errPlanNotSelected
+		}
+		if !organization.Plan.Terms().APIAccess {
+			return errNoAPIAccess
+		}
+		return h(x, r, organization)
+	}
+}
+
+// credential returns what the request's key stands for. The error is errCredential whatever is wrong with the key, so that
+// a prober learns nothing from it. What can't be a key costs no query.
+func (s *server) credential(r *http.Request) (store.Credential, error) {
+	raw, ok := bearer(r.Header)
+	if !ok {
+		return store.Credential{}, errCredential
+	}
+	if _, ok := apikey.Parse(raw); !ok {
+		return store.Credential{}, errCredential
+	}
+	credential, err := s.store.Authenticate(r.Context(), apikey.Hash(raw))
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Credential{}, errCredential
+	}
+	return credential, err
+}
+
+// bearer returns the token of the one Authorization header (RFC 6750, 2.1; the scheme in any case, RFC 9110, 11.1).
+func bearer(header http.Header) (token string, ok bool) {
+	values := header.Values("Authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return "", false
+	}
+	return strings.TrimLeft(token, " "), true
+}

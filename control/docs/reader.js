@@ -1,0 +1,6 @@
+SwaggerUIBundle({
+	url: "openapi.json",
+	dom_id: "#reader",
+	deepLinking: true,
+	validatorUrl: null,
+});

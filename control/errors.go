@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/catalog"
+	"deeplink/shared/envelope"
+	"deeplink/shared/ratelimit"
+	"deeplink/shared/strictjson"
+)
+
+// What this package itself refuses; the table below says how it is answered.
+var (
+	errNoRoute         = errors.New("no such route")
+	errMethod          = errors.New("method not allowed")
+	errAbsoluteTarget  = errors.New("request target not in origin form")
+	errMediaType       = errors.New("unsupported media type")
+	errBodyTooLarge    = errors.New("body too large")
+	errBodyUnread      = errors.New("body unreadable")
+	errBodyTimeout     = errors.New("body not sent in time")
+	errCredential      = errors.New("missing or invalid credential, or suspended organization")
+	errTier            = errors.New("wrong key tier")
+	errPlanNotSelected = errors.New("no plan selected")
+	errNoAPIAccess     = errors.New("plan without api_access")
+)
+
+// errRateLimited carries how long to wait.
+type errRateLimited struct{ wait time.Duration }
+
+func (e errRateLimited) Error() string { return "rate limited" }
+
+// problem is an answer other than success: its status and what the envelope says beside the circumstances.
+type problem struct {
+	status                 int
+	message                string
+	code                   string
+	quota, feature         string
+	details                []envelope.Detail
+	challenge, causeLogged bool
+}
+
+// problems is the one table from error to answer (interface.md 7). Errors that carry values of their own are in problemOf;
+// everything else is a silent 500.
+var problems = []struct {
+	is error
+	problem
+}{
+	{errAbsoluteTarget, problem{status: http.StatusBadRequest, message: "The request target must be a path."}},
+	{errBodyUnread, problem{status: http.StatusBadRequest, message: "The request body could not be read."}},
+	{errCredential, problem{status: http.StatusUnauthorized, message: "Missing or invalid credential.", challenge: true}},
+	{store.ErrQuotaExceeded, problem{status: http.StatusPaymentRequired, message: "The plan's number of links is used up.", code: "QUOTA_EXCEEDED", quota: "links"}},
+	{errPlanNotSelected, problem{status: http.StatusPaymentRequired, message: "The organization has no plan selected.", code: "PLAN_NOT_SELECTED"}},
+	{errTier, problem{status: http.StatusForbidden, message: "This key is not for this surface."}},
+	{errNoAPIAccess, problem{status: http.StatusForbidden, message: "The plan does not include access by API key.", code: "FEATURE_NOT_AVAILABLE", feature: "api_access"}},
+	{errNoRoute, problem{status: http.StatusNotFound, message: "There is nothing at this path."}},
+	{store.ErrNotFound, problem{status: http.StatusNotFound, message: "Link not found."}},
+	{store.ErrDomainNotFound, problem{status: http.StatusNotFound, message: "Domain not found."}},
+	{errMethod, problem{status: http.StatusMethodNotAllowed, message: "This path does not take this method."}},
+	{errBodyTimeout, problem{status: http.StatusRequestTimeout, message: "The request body was not sent in time."}},
+	{store.ErrShortCodeTaken, problem{status: http.StatusConflict, message: "The short code is already in use in this organization."}},
+	{errBodyTooLarge, problem{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The request body is larger than %d bytes.", maxBody)}},
+	{errMediaType, problem{status: http.StatusUnsupportedMediaType, message: "The request body must be application/json."}},
+	{store.ErrAppConfigMissing, problem{status: http.StatusPreconditionRequired, message: "Register an app config before the first link.", code: "APP_CONFIG_REQUIRED"}},
+	{store.ErrUnavailable, unavailable},
+	{context.DeadlineExceeded, unavailable},
+}
+
+var (
+	unavailable = problem{status: http.StatusServiceUnavailable, message: "The service is not available at the moment. Retry with backoff.", causeLogged: true}
+	internal    = problem{status: http.StatusInternalServerError, message: "Something went wrong on our side. Retry with backoff and quote the request id."}
+)
+
+// problemOf returns the answer to err.
+func problemOf(err error) problem {
+	var (
+		limited errRateLimited
+		invalid catalog.Invalid
+		body    *strictjson.Error
+	)
+	switch {
+	case errors.As(err, &limited):
+		return problem{status: http.StatusTooManyRequests, message: ratelimit.Message(ratelimit.RetryAfter(limited.wait))}
+	case errors.As(err, &invalid):
+		details := make([]envelope.Detail, len(invalid.Fields))
+		for i, field := range invalid.Fields {
+			details[i] = envelope.Detail{Field: field.Field, Message: field.Message}
+		}
+		return validationFailed(details)
+	case errors.As(err, &body):
+		field := body.Field
+		if field == "" {
+			field = "body"
+		}
+		return validationFailed([]envelope.Detail{{Field: field, Message: body.Error()}})
+	}
+	for _, row := range problems {
+		if errors.Is(err, row.is) {
+			return row.problem
+		}
+	}
+	return internal
+}
+
+func validationFailed(details []envelope.Detail) problem {
+	return problem{status: http.StatusBadRequest, message: "Validation failed", details: details}
+}
+
+// refuse answers err, and logs it when whoever runs the service must know.
+func (s *server) refuse(x *exchange, r *http.Request, err error) {
+	if errors.Is(r.Context().Err(), context.Canceled) {
+		return // the client hung up: nobody reads an answer
+	}
+	p := problemOf(err)
+	if p.status == http.StatusInternalServerError || p.causeLogged {
+		s.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.Int("status", p.status),
+			slog.String("requestId", x.requestID), slog.String("cause", err.Error()))
+	}
+	x.refuse(r, p)
+}
+
+// refuse sends the envelope of a problem.
+func (x *exchange) refuse(r *http.Request, p problem) {
+	requestID := ""
+	if x.fromClient {
+		requestID = x.requestID
+	}
+	e := envelope.New(p.status, p.message, r.URL.EscapedPath(), requestID, time.Now())
+	e.Details, e.Code, e.Quota, e.Feature = p.details, p.code, p.quota, p.feature
+	if p.challenge {
+		x.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	x.send(p.status, envelope.ContentType, e.JSON())
+}

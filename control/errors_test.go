@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"deeplink/control/internal/relay"
+	"deeplink/control/internal/store"
+	"deeplink/shared/apikey"
+	"deeplink/shared/catalog"
+	"deeplink/shared/envelope"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+
+// checkEnvelope demands what interface.md 7 says of every error response.
+func checkEnvelope(t *testing.T, request string, r reply, path string) {
+	t.Helper()
+	e := into[envelope.Envelope](t, r)
+	if r.header.Get("Content-Type") != "application/json" || e.StatusCode != r.status || e.Error != http.StatusText(r.status) || e.Message == "" || e.Path != path {
+		t.Errorf("%s: %s, expected an envelope of %d for %s", request, r, r.status, path)
+	}
+	at, err := time.Parse("2006-01-02T15:04:05.000Z", e.Timestamp)
+	if err != nil || time.Since(at) > time.Minute || time.Until(at) > time.Minute {
+		t.Errorf("%s: timestamp %q (%v), expected now in UTC with milliseconds", request, e.Timestamp, err)
+	}
+	if r.header.Get("X-Request-Id") == "" || r.header.Get("Deeplink-Version") != "1" {
+		t.Errorf("%s: %v, expected X-Request-Id and Deeplink-Version", request, r.header)
+	}
+	if (e.Message == "Validation failed") != (len(e.Details) > 0) {
+		t.Errorf("%s: %s, expected details on failed validation and only there", request, r)
+	}
+	for _, detail := range e.Details {
+		if detail.Message == "" {
+			t.Errorf("%s: %s, expected a message in each entry", request, r)
+		}
+	}
+}
+
+func TestEnvelopesLookAsTheyDid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Growth)
+	p := w.serve()
+	c := p.client(*organization.ServerKey)
+	unplanned, featureless, unregistered, full := w.organization(catalog.Growth), w.organization(catalog.Growth), w.organization(catalog.Growth), w.organization(catalog.Growth)
+	w.exec(`update organizations set plan = null where id = $1`, unplanned.ID)
+	w.exec(`update organizations set plan = 'free' where id = $1`, featureless.ID)
+	w.exec(`delete from app_configs where organization_id = $1`, unregistered.ID)
+	w.exec(`update link_usage set links = 50000 where organization_id = $1`, full.ID)
+	c.created(`{"path":"/a","shortCode":"taken"}`)
+
+	for _, test := range []struct {
+		name               string
+		c                  *client
+		method, path, body string
+		headers            []string
+	}{
+		{"400-validation", c, "POST", "/links", `{"channel":"fax","og":{"title":1},"utm":"x"}`, nil},
+		{"400-json", c, "POST", "/links", `{"path":"/a",}`, nil},
+		{"400-id", c, "GET", "/links/42", ``, nil},
+		{"400-query", c, "GET", "/links?limit=1000&page=0", ``, nil},
+		{"401", p.client(""), "GET", "/links", ``, nil},
+		{"402-plan", p.client(*unplanned.ServerKey), "GET", "/links", ``, nil},
+		{"402-quota", p.client(*full.ServerKey), "POST", "/links", `{"path":"/a"}`, nil},
+		{"403-tier", p.client(*organization.ClientKey), "GET", "/links", ``, nil},
+		{"403-feature", p.client(*featureless.ServerKey), "GET", "/links", ``, nil},
+		{"404-route", c, "GET", "/nothing", ``, nil},
+		{"404-link", c, "GET", "/links/00000000-0000-7000-8000-000000000000", ``, nil},
+		{"404-domain", c, "POST", "/links", `{"path":"/a","domainId":"00000000-0000-7000-8000-000000000000"}`, nil},
+		{"405", c, "PUT", "/links", ``, nil},
+		{"409", c, "POST", "/links", `{"path":"/a","shortCode":"TAKEN"}`, nil},
+		{"413", c, "POST", "/links", strings.Repeat(" ", maxBody+1), nil},
+		{"415", c, "POST", "/links", `{}`, []string{"Content-Type", "", "Content-Type", "text/plain"}},
+		{"428", p.client(*unregistered.ServerKey), "POST", "/links", `{"path":"/a"}`, nil},
+		{"request-id", c, "GET", "/nothing?query=1", ``, []string{"X-Request-Id", "abc-123"}},
+	} {
+		r := test.c.do(test.method, test.path, test.body, test.headers...)
+		path, _, _ := strings.Cut(test.path, "?")
+		checkEnvelope(t, test.name, r, path)
+		golden(t, test.name, timestamps.ReplaceAll(r.body, []byte(`"timestamp":"…"`)))
+	}
+}
+
+var timestamps = regexp.MustCompile(`"timestamp":"[^"]*"`)
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", "envelopes", name+".json")
+	got = append(bytes.TrimSpace(got), '\n')
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expected, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(expected), string(got)); diff != "" {
+		t.Errorf("%s (-expected +got):\n%s", path, diff)
+	}
+}
+
+func TestRequestIDIsTakenOverWhenValid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.serve().client("")
+	for _, test := range []struct {
+		sent []string
+		kept bool
+	}{
+		{nil, false},
+		{[]string{"abc"}, true},
+		{[]string{"A-z_0.9:/+=@"}, true},
+		{[]string{strings.Repeat("a", 128)}, true},
+		{[]string{strings.Repeat("a", 129)}, false},
+		{[]string{"with space"}, false},
+		{[]string{"semi;colon"}, false},
+		{[]string{"ünïcode"}, false},
+		{[]string{"one", "two"}, false},
+	} {
+		var headers []string
+		for _, value := range test.sent {
+			headers = append(headers, "X-Request-Id", value)
+		}
+		for _, path := range []string{"/nothing", "/healthz", "/links"} {
+			r := c.do("GET", path, "", headers...)
+			id := r.header.Values("X-Request-Id")
+			if len(id) != 1 || test.kept && id[0] != test.sent[0] || !test.kept && !uuidForm.MatchString(id[0]) {
+				t.Errorf("GET %s with X-Request-Id %q: header %q, expected it kept: %v", path, test.sent, id, test.kept)
+			}
+			if r.status >= 400 {
+				if e := into[envelope.Envelope](t, r); test.kept && e.RequestID != test.sent[0] || !test.kept && e.RequestID != "" {
+					t.Errorf("GET %s with X-Request-Id %q: requestId %q in the body", path, test.sent, e.RequestID)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryUnknownRouteAndMethodIsAnEnvelope(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.serve().client(*w.organization(catalog.Growth).ServerKey)
+	for _, test := range []struct {
+		method, path string
+		status       int
+		allow        string
+	}{
+		{"GET", "/", 404, ""},
+		{"GET", "/nothing", 404, ""},
+		{"BREW", "/nothing", 404, ""},
+		{"GET", "//links", 404, ""},
+		{"GET", "/links/", 404, ""},
+		{"GET", "/links//", 404, ""},
+		{"GET", "/Links", 404, ""},
+		{"GET", "/links%2f", 404, ""},
+		{"GET", "/%6cinks", 404, ""},
+		{"GET", "/links/./", 404, ""},
+		{"GET", "/x/../links", 404, ""},
+		{"GET", "/links/..", 404, ""},
+		{"GET", "/links/%2e%2e", 404, ""},
+		{"GET", "/links/%2E./healthz", 404, ""},
+		{"GET", "/links/a%2fb", 404, ""},
+		{"GET", "/links/a%5Cb", 404, ""},
+		{"GET", "/links/42/qr.gif", 404, ""},
+		{"GET", "/links/42/qr", 404, ""},
+		{"GET", "/links/42/qr.svg/", 404, ""},
+		{"GET", "/docs/", 404, ""},
+		{"GET", "/docs/nothing.js", 404, ""},
+		{"GET", "/docs/index.html", 404, ""},
+		{"GET", "/links/%00", 400, ""},
+		{"GET", "/links/%ff", 400, ""},
+		{"GET", "/links/a%20b", 400, ""},
+		{"PUT", "/links", 405, "GET, HEAD, POST"},
+		{"DELETE", "/links", 405, "GET, HEAD, POST"},
+		{"OPTIONS", "/links", 405, "GET, HEAD, POST"},
+		{"TRACE", "/links", 405, "GET, HEAD, POST"},
+		{"BREW", "/links", 405, "GET, HEAD, POST"},
+		{"POST", "/links/42", 405, "GET, HEAD, PATCH, DELETE"},
+		{"POST", "/links/42/qr.svg", 405, "GET, HEAD"},
+		{"POST", "/healthz", 405, "GET, HEAD"},
+		{"POST", "/docs", 405, "GET, HEAD"},
+		{"DELETE", "/openapi.json", 405, "GET, HEAD"},
+	} {
+		r := c.do(test.method, test.path, "")
+		request := test.method + " " + test.path
+		if r.status != test.status || r.header.Get("Allow") != test.allow {
+			t.Errorf("%s: %s, expected %d and Allow %q", request, r, test.status, test.allow)
+			continue
+		}
+		checkEnvelope(t, request, r, test.path)
+	}
+}
+
+func TestHeadAnswersAsGetWithoutABody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.serve().client(*w.organization(catalog.Growth).ServerKey)
+	link := c.created(`{"path":"/a"}`)
+	for _, path := range []string{"/links", "/links/" + link.ID, "/links/" + link.ID + "/qr.svg", "/links/" + link.ID + "/qr.png", "/links/42",
+		"/healthz", "/openapi.json", "/docs", "/docs/swagger-ui-bundle.js", "/nothing"} {
+		get, head := c.do("GET", path, ""), c.do("HEAD", path, "")
+		if get.status != head.status || len(head.body) != 0 || head.header.Get("Content-Type") != get.header.Get("Content-Type") ||
+			head.header.Get("Content-Length") != fmt.Sprint(len(get.body)) || head.header.Get("ETag") != get.header.Get("ETag") {
+			t.Errorf("HEAD %s: %s, GET %d with %d bytes of %s", path, head, get.status, len(get.body), get.header.Get("Content-Type"))
+		}
+	}
+}
+
+// TestEveryKnownErrorHasItsRow fails when an error of the store has no answer of its own.
+func TestEveryKnownErrorHasItsRow(t *testing.T) {
+	t.Parallel()
+	for err, status := range map[error]int{
+		store.ErrNotFound: 404, store.ErrDomainNotFound: 404, store.ErrShortCodeTaken: 409, store.ErrQuotaExceeded: 402,
+		store.ErrAppConfigMissing: 428, store.ErrUnavailable: 503, context.DeadlineExceeded: 503,
+		errRateLimited{time.Second}: 429, errors.New("anything else"): 500,
+	} {
+		if p := problemOf(fmt.Errorf("wrapped: %w", err)); p.status != status {
+			t.Errorf("%v: %d, expected %d", err, p.status, status)
+		}
+		if p := problemOf(err); strings.Contains(p.message, "anything") {
+			t.Errorf("%v: message %q shows the cause", err, p.message)
+		}
+	}
+}
+
+func TestPanicIsAnEnvelopeAndIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	log := new(lockedBuffer)
+	s := testServer(log)
+	handler := identify(s.observeAll(s.survive(s.answer(func(*exchange, *http.Request) error { panic("secret cause") }))))
+	r := record(t, handler, "GET", "/links?a=1")
+	checkEnvelope(t, "a panic", r, "/links")
+	if r.status != 500 || strings.Contains(string(r.body), "secret") || strings.Count(log.String(), "secret cause") != 1 || !strings.Contains(log.String(), "errors_test.go") {
+		t.Errorf("%s\nlog: %s\nexpected a silent 500, and the cause with its stack logged once", r, log)
+	}
+}
+
+func TestFailureIsAnEnvelopeAndIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Growth)
+	p := w.serve()
+	c := p.client(*organization.ServerKey)
+	w.exec(`alter table links rename column title to heading`)
+	r := c.do("GET", "/links", "", "X-Request-Id", "the-failed-one")
+	checkEnvelope(t, "a failed statement", r, "/links")
+	if r.status != 500 || strings.Contains(string(r.body), "title") || strings.Contains(string(r.body), "SQLSTATE") {
+		t.Errorf("%s, expected a silent 500", r)
+	}
+	failures := 0
+	for line := range strings.Lines(p.log.String()) {
+		if strings.Contains(line, "the-failed-one") && strings.Contains(line, "SQLSTATE") {
+			failures++
+		}
+	}
+	if failures != 1 {
+		t.Errorf("the cause is logged %d times, expected once:\n%s", failures, p.log)
+	}
+}
+
+// TestLogShowsNothingOfARequest looks for what must never be written anywhere.
+func TestLogShowsNothingOfARequest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Growth)
+	p := w.serve()
+	c := p.client(*organization.ServerKey)
+	c.do("POST", "/links?canary1=1", `{"path":"/canary2","title":"canary3"}`, "Cookie", "canary4", "User-Agent", "canary5")
+	c.do("POST", "/links", `{"canary6":1}`)
+	c.do("GET", "/links/canary7", "")
+	c.do("GET", "/canary8", "")
+	p.client(apikey.New(apikey.Server)+"canary9").do("GET", "/links", "")
+	p.stop()
+	log := p.log.String()
+	if strings.Contains(log, "canary") || strings.Contains(log, *organization.ServerKey) {
+		t.Errorf("the log shows too much:\n%s", log)
+	}
+	for _, expected := range []string{`"method":"POST"`, `"route":"/links"`, `"status":201`, `"ms":`, `"requestId":`, `"organizationId":"` + organization.ID, `"keyId":`, `"network":"127.0.0.0/24"`} {
+		if !strings.Contains(log, expected) {
+			t.Errorf("the log lacks %s:\n%s", expected, log)
+		}
+	}
+}
+
+func TestSuccessesDoNotCarryPropagationUnlessTheyChangeSomething(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.serve().client(*w.organization(catalog.Growth).ServerKey)
+	link := c.created(`{"path":"/a"}`)
+	for _, path := range []string{"/links", "/links/" + link.ID, "/links/" + link.ID + "/qr.svg"} {
+		if r := c.do("GET", path, ""); r.header.Get(relay.Header) != "" || r.status != http.StatusOK {
+			t.Errorf("GET %s: %s, expected 200 without %s", path, r, relay.Header)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+
+	"deeplink/shared/catalog"
+	"deeplink/shared/qr"
+)
+
+// FuzzBodies sends bodies to a create and an update, through everything but the key and its limit, to a real Postgres. Whatever they
+// are, the answer is not that the service failed.
+func FuzzBodies(f *testing.F) {
+	for _, hostile := range hostileBodies {
+		f.Add([]byte(hostile.body))
+	}
+	f.Add([]byte(fullLink))
+	f.Add([]byte(`{"path":"/a","tags":[],"og":{},"params":{},"domainId":null}`))
+
+	w := newWorld(f)
+	organization := w.organization(catalog.Enterprise)
+	link, _, err := w.store.CreateLink(context.Background(), organization.Organization, catalog.Link{Path: "/a", IsActive: true})
+	if err != nil {
+		f.Fatal(err)
+	}
+	c := &serveCommand{spread: spread{RedisURL: redisURL(w.redis.URL()), LinkBaseURL: testLinkBase}, Connections: 4}
+	b, err := openBackends(&task{database: databaseURL(w.db.ControlURL)}, c)
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := newServer(b, c, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.relay.Run(ctx) }()
+	f.Cleanup(func() {
+		cancel()
+		<-ended
+		b.close()
+	})
+	as := func(h keyed) http.HandlerFunc {
+		return s.answer(func(x *exchange, r *http.Request) error { return h(x, r, organization.Organization) })
+	}
+	router := chi.NewRouter()
+	router.Use(identify, s.observe, s.survive, bound, s.plain)
+	router.Method("POST", "/links", as(s.createLink))
+	router.Method("PATCH", "/links/{id}", as(s.updateLink))
+
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, target := range [][2]string{{"POST", "/links"}, {"PATCH", "/links/" + link.ID}} {
+			request := httptest.NewRequest(target[0], target[1], strings.NewReader(string(body)))
+			request.Header.Set("Content-Type", "application/json")
+			recorder := httptest.NewRecorder()
+			router.ServeHTTP(recorder, request)
+			r := reply{recorder.Code, recorder.Header(), recorder.Body.Bytes()}
+			switch {
+			case r.status == http.StatusCreated || r.status == http.StatusOK:
+				into[catalog.Link](t, r)
+			case r.status < 400 || r.status >= 500:
+				t.Errorf("%s %q: %s, expected no failure", target[0], body, r)
+			default:
+				checkEnvelope(t, target[0], r, target[1])
+			}
+		}
+	})
+}
+
+// FuzzQuery reads queries: what is accepted is within the bounds, what is refused is named once.
+func FuzzQuery(f *testing.F) {
+	for _, seed := range []string{"", "page=2&limit=100", "page=-1", "isActive=true&isActive=true", "search=%25&tag=%00", "channel=email&domainId=x",
+		"size=64&level=H&margin=0&fg=ffffff", "size=1e3;level=x", "%zz=1", "page=9223372036854775808"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		filter, err := readFilter(raw)
+		if err == nil && (filter.Page < 1 || filter.Page > maxPage || filter.Limit < 1 || filter.Limit > maxLimit || strings.ContainsRune(filter.Search+filter.Tag, 0)) {
+			t.Errorf("%q: accepted %+v", raw, filter)
+		}
+		once(t, raw, err)
+		options, err := readOptions(raw)
+		if err == nil {
+			if _, err := qr.SVG("https://go.example.com/ab12/abcdefgh", options); err != nil && err != qr.ErrSize {
+				t.Errorf("%q: accepted %+v: %v", raw, options, err)
+			}
+		}
+		once(t, raw, err)
+	})
+}
+
+func once(t *testing.T, raw string, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	seen := map[string]bool{}
+	for _, field := range err.(catalog.Invalid).Fields {
+		if seen[field.Field] || field.Message == "" {
+			t.Errorf("%q: %v, expected each bad parameter once", raw, err)
+		}
+		seen[field.Field] = true
+	}
+}
+
+// FuzzPlain judges paths: one that passes is the same after every cleaning that a proxy might do.
+func FuzzPlain(f *testing.F) {
+	for _, seed := range []string{"/links", "/links/", "//links", "/links/%2e%2e/x", "/a/%2F", "/links/..", "/links/.", "/links/%5c", "", "*", "/a.b/c..d"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, escaped string) {
+		if !isPlain(escaped) {
+			return
+		}
+		decoded, err := url.PathUnescape(escaped)
+		if err != nil {
+			return // net/http refuses it before
+		}
+		if path.Clean(escaped) != escaped || path.Clean(decoded) != decoded || strings.Count(decoded, "/") != strings.Count(escaped, "/") {
+			t.Errorf("%q passed, but is %q when cleaned", escaped, path.Clean(decoded))
+		}
+	})
+}
+
+// FuzzRefusal reads what is written to a connection.
+func FuzzRefusal(f *testing.F) {
+	f.Add([]byte("HTTP/1.1 400 Bad Request: cause\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"))
+	f.Add([]byte("HTTP/1.1 417 Expectation Failed\r\n"))
+	f.Add([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, written []byte) {
+		status, message, refused := parseRefusal(written)
+		if refused && (status < 400 || strings.ContainsAny(message, "\r\n")) {
+			t.Errorf("%q: taken for a refusal, %d %q", written, status, message)
+		}
+	})
+}

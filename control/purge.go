@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/feed"
+)
+
+const (
+	// purgeEvery is how often a purge is tried.
+	purgeEvery = time.Minute
+	// kept is how long changes stay: an edge whose last poll is older forgets all it knows instead (freshness.md).
+	kept = 10 * time.Minute
+)
+
+// purger deletes what no edge will ask for again. Every control runs one; together they do no harm.
+type purger struct {
+	store *store.Store
+	log   *slog.Logger
+	// moments are the snapshots of the last kept minutes and the newest one before, the oldest first.
+	moments []moment
+}
+
+// moment is what was finished at a time.
+type moment struct {
+	at       time.Time
+	snapshot feed.Snapshot
+}
+
+// run purges every minute until ctx ends. What fails is tried again a minute later.
+func (p *purger) run(ctx context.Context) error {
+	ticker := time.NewTicker(purgeEvery)
+	defer ticker.Stop()
+	for {
+		if err := p.purge(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			p.log.Warn("purge failed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// purge remembers what is finished now, and deletes what was finished kept ago.
+func (p *purger) purge(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	snapshot, err := p.store.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	p.moments = append(p.moments, moment{now, snapshot})
+	old := -1
+	for i, m := range p.moments {
+		if now.Sub(m.at) >= kept {
+			old = i
+		}
+	}
+	if old < 0 {
+		return nil
+	}
+	p.moments = p.moments[old:]
+	return p.store.PurgeBefore(ctx, p.moments[0].snapshot)
+}

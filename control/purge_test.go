@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/catalog"
+)
+
+func TestPurgeDropsWhatWasFinishedTenMinutesAgo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	control := store.New(w.open(w.db.ControlURL), testLinkBase)
+	purgers := []*purger{{store: control, log: slog.New(slog.DiscardHandler)}, {store: control, log: slog.New(slog.DiscardHandler)}}
+	organization := w.organization(catalog.Growth)
+	count := func() (changes, redemptions int) {
+		err := w.pool.QueryRow(t.Context(), `select (select count(*) from changes), (select count(*) from match_redemptions)`).Scan(&changes, &redemptions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changes, redemptions
+	}
+	w.exec(`insert into match_redemptions (nonce, link_id, matched_at) values ('12345678', gen_random_uuid(), now() - interval '26 hours'),
+	                                                                          ('87654321', gen_random_uuid(), now() - interval '1 hour')`)
+	old, _ := count()
+	if old == 0 {
+		t.Fatal("making an organization left no change")
+	}
+
+	start := time.Now()
+	purge := func(after time.Duration) (left int) {
+		t.Helper()
+		for _, p := range purgers {
+			if err := p.purge(t.Context(), start.Add(after)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left, _ = count()
+		return left
+	}
+	if left := purge(0); left != old {
+		t.Errorf("at once %d of %d changes are left, expected all", left, old)
+	}
+	if _, _, err := w.store.SetSuspended(t.Context(), organization.OrgKey, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []time.Duration{time.Minute, kept - time.Second} {
+		if left := purge(after); left != old+1 {
+			t.Errorf("after %v %d of %d changes are left, expected all", after, left, old+1)
+		}
+	}
+	// How many go at once depends on the oldest transaction that ran at the time, in whatever database of this server.
+	if left := purge(kept); left < 1 || left > old+1 {
+		t.Errorf("after %v %d changes are left, expected the one that is younger, and perhaps more", kept, left)
+	}
+	later := kept
+	await(t, "the last change to go", func() error {
+		later += kept
+		if left := purge(later); left > 0 {
+			return fmt.Errorf("%d changes are left", left)
+		}
+		return nil
+	})
+	if _, redemptions := count(); redemptions != 1 {
+		t.Errorf("%d redemptions are left, expected the one of the last hour", redemptions)
+	}
+	for _, p := range purgers {
+		if n := len(p.moments); n > 2 {
+			t.Errorf("%d snapshots are remembered, expected the newest old one and the last", n)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"image"
+	"image/color"
+	_ "image/png"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/makiuchi-d/gozxing"
+	"github.com/makiuchi-d/gozxing/qrcode"
+
+	"deeplink/shared/catalog"
+)
+
+// scan reads the QR code in an image.
+func scan(t *testing.T, picture image.Image) string {
+	t.Helper()
+	bitmap, err := gozxing.NewBinaryBitmapFromImage(picture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := qrcode.NewQRCodeReader().Decode(bitmap, nil)
+	if err != nil {
+		t.Fatalf("no QR code found: %v", err)
+	}
+	return result.GetText()
+}
+
+// rasterize draws an SVG of one path of horizontal runs, eight pixels to a unit.
+func rasterize(t *testing.T, svg []byte) image.Image {
+	t.Helper()
+	var document struct {
+		ViewBox string `xml:"viewBox,attr"`
+		Paths   []struct {
+			D string `xml:"d,attr"`
+		} `xml:"path"`
+	}
+	if err := xml.Unmarshal(svg, &document); err != nil {
+		t.Fatalf("%v in %s", err, svg)
+	}
+	if len(document.Paths) != 1 {
+		t.Fatalf("%d paths, expected one", len(document.Paths))
+	}
+	const scale = 8
+	side, err := strconv.Atoi(strings.Fields(document.ViewBox)[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	canvas := image.NewGray(image.Rect(0, 0, side*scale, side*scale))
+	for i := range canvas.Pix {
+		canvas.Pix[i] = 0xff
+	}
+	for run := range strings.SplitSeq(strings.TrimPrefix(document.Paths[0].D, "M"), "M") {
+		at, length, found := strings.Cut(run, "h")
+		x, y, found2 := strings.Cut(at, " ")
+		length, _, found3 := strings.Cut(length, "v")
+		if !found || !found2 || !found3 {
+			t.Fatalf("run %q", run)
+		}
+		for dx := range number(t, length) * scale {
+			for dy := range scale {
+				canvas.SetGray(number(t, x)*scale+dx, number(t, y)*scale+dy, color.Gray{})
+			}
+		}
+	}
+	return canvas
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestQRCodesOfBothKindsDecodeToTheShortURL(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	c := w.serve().client(*organization.ServerKey)
+	domain, _, _, err := w.store.AddDomain(t.Context(), organization.ID, "links.example.org", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []catalog.Link{
+		c.created(`{"path":"/a"}`),
+		c.created(`{"path":"/b","shortCode":"` + repeat("Ab-_", 16) + `"}`),
+		c.created(`{"path":"/c","domainId":"` + domain.ID + `"}`),
+	} {
+		for _, query := range []string{"", "?size=300&level=H", "?size=2048&margin=0&level=L", "?fg=102030&bg=f0F0f0", "?margin=16&level=Q"} {
+			svg := c.do("GET", "/links/"+link.ID+"/qr.svg"+query, "")
+			if svg.status != http.StatusOK || svg.header.Get("Content-Type") != "image/svg+xml" {
+				t.Fatalf("qr.svg%s: %s", query, svg)
+			}
+			if got := scan(t, rasterize(t, svg.body)); got != link.URL {
+				t.Errorf("qr.svg%s says %q, expected %q", query, got, link.URL)
+			}
+			png := c.do("GET", "/links/"+link.ID+"/qr.png"+query, "")
+			if png.status != http.StatusOK || png.header.Get("Content-Type") != "image/png" {
+				t.Fatalf("qr.png%s: %d %v", query, png.status, png.header)
+			}
+			picture, _, err := image.Decode(bytes.NewReader(png.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := scan(t, picture); got != link.URL {
+				t.Errorf("qr.png%s says %q, expected %q", query, got, link.URL)
+			}
+		}
+	}
+}
+
+func TestQROptionsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.serve().client(*w.organization(catalog.Scale).ServerKey)
+	link := c.created(`{"path":"/a"}`)
+	long := c.created(`{"path":"/a","shortCode":"` + repeat("a", 64) + `"}`)
+	for _, format := range []string{"/qr.svg", "/qr.png"} {
+		for _, query := range []string{"?size=64&margin=0", "?size=2048", "?level=L", "?level=H", "?margin=0", "?margin=16", "?fg=000000&bg=FFFFFF", "?size=512&color=red"} {
+			if r := c.do("GET", "/links/"+link.ID+format+query, ""); r.status != http.StatusOK {
+				t.Errorf("%s%s: %d, expected 200", format, query, r.status)
+			}
+		}
+		for query, fields := range map[string]string{
+			"?size=63": "size", "?size=2049": "size", "?size=": "size", "?size=1e3": "size", "?size=0x200": "size", "?size=-512": "size",
+			"?size=99999999999999999999": "size", "?size=100&size=200": "size",
+			"?level=m": "level", "?level=X": "level", "?level=": "level",
+			"?margin=-1": "margin", "?margin=17": "margin", "?margin=a": "margin",
+			"?fg=red": "fg", "?fg=%23000000": "fg", "?fg=12345": "fg", "?bg=1234567": "bg", "?bg=\"><script>": "bg",
+			"?size=1&level=z&margin=99&fg=x&bg=y": "size,level,margin,fg,bg",
+		} {
+			r := c.do("GET", "/links/"+link.ID+format+strings.NewReplacer(`"`, "%22", "<", "%3C", ">", "%3E").Replace(query), "")
+			if r.status != http.StatusBadRequest || r.fields() != fields {
+				t.Errorf("%s%s: %s, expected 400 with details of %s", format, query, r, fields)
+			}
+		}
+		// More modules than pixels.
+		if r := c.do("GET", "/links/"+long.ID+format+"?size=64&level=H&margin=16", ""); r.status != http.StatusBadRequest || r.fields() != "size" || r.header.Get("ETag") != "" {
+			t.Errorf("%s of a long URL in 64 pixels: %s, expected 400", format, r)
+		}
+	}
+}
+
+func TestQRCodeIsRevalidated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.serve().client(*w.organization(catalog.Scale).ServerKey)
+	link := c.created(`{"path":"/a"}`)
+	seen := map[string]string{}
+	for _, path := range []string{"/qr.svg", "/qr.png", "/qr.svg?size=100", "/qr.svg?margin=1", "/qr.svg?level=H", "/qr.svg?fg=ff0000", "/qr.svg?bg=ff0000"} {
+		r := c.do("GET", "/links/"+link.ID+path, "")
+		tag := r.header.Get("ETag")
+		if other, taken := seen[tag]; tag == "" || taken || r.header.Get("Cache-Control") != "private" {
+			t.Errorf("%s: %v, expected an ETag of its own (not that of %q) and Cache-Control private", path, r.header, other)
+		}
+		seen[tag] = path
+		for _, test := range []struct {
+			ifNoneMatch string
+			status      int
+		}{{tag, 304}, {"W/" + tag, 304}, {`"x", ` + tag, 304}, {"*", 304}, {`"x"`, 200}, {"", 200}} {
+			var headers []string
+			if test.ifNoneMatch != "" {
+				headers = []string{"If-None-Match", test.ifNoneMatch}
+			}
+			again := c.do("GET", "/links/"+link.ID+path, "", headers...)
+			if again.status != test.status || again.header.Get("ETag") != tag || (test.status == 304) != (len(again.body) == 0) {
+				t.Errorf("%s with If-None-Match %s: %d %v, expected %d", path, test.ifNoneMatch, again.status, again.header, test.status)
+			}
+		}
+	}
+	same := c.do("GET", "/links/"+link.ID+"/qr.svg?size=512&level=M&margin=4&fg=000000&bg=FFFFFF", "")
+	if seen[same.header.Get("ETag")] != "/qr.svg" {
+		t.Errorf("the defaults spelled out have another ETag")
+	}
+	c.do("PATCH", "/links/"+link.ID, `{"shortCode":"another"}`)
+	for tag, path := range seen {
+		if r := c.do("GET", "/links/"+link.ID+path, "", "If-None-Match", tag); r.status != http.StatusOK {
+			t.Errorf("%s after the URL changed: %d, expected 200", path, r.status)
+		}
+	}
+	c.do("DELETE", "/links/"+link.ID, "")
+	for tag, path := range seen {
+		if r := c.do("GET", "/links/"+link.ID+path, "", "If-None-Match", tag); r.status != http.StatusNotFound {
+			t.Errorf("%s after the link was deleted: %d, expected 404", path, r.status)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/chi/v5"
+
+	"deeplink/control/internal/relay"
+	"deeplink/control/internal/store"
+	"deeplink/shared/apikey"
+	"deeplink/shared/clientip"
+	"deeplink/shared/ratelimit"
+)
+
+// server answers the API.
+type server struct {
+	store   *store.Store
+	relay   *relay.Relay
+	limiter *ratelimit.Limiter
+	proxies clientip.Proxies
+	metrics *metrics
+	log     *slog.Logger
+	// linkBase is where the edges are, for the document.
+	linkBase string
+}
+
+// newServer returns a server over backends, whose relay has to be run.
+func newServer(b *backends, c *serveCommand, log *slog.Logger) *server {
+	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix), ratelimit.LinkReads, ratelimit.LinkWrites)
+	return &server{
+		store:    store.New(b.requests, string(c.LinkBaseURL)),
+		relay:    relay.New(b.relay, b.hints, log),
+		limiter:  limiter,
+		proxies:  c.TrustedProxies.Proxies,
+		metrics:  newMetrics(limiter),
+		log:      log,
+		linkBase: string(c.LinkBaseURL),
+	}
+}
+
+// route is an operation as the document declares it, with its method and path, and what answers it.
+type route struct {
+	huma.Operation
+	answer handler
+}
+
+// limitPrefix begins the names under which Redis counts requests. It is the same in every control.
+const limitPrefix = "deeplink:limit:"
+
+// routes are all there are, in the order of the document. A GET answers HEAD too.
+func (s *server) routes() []route {
+	reading := func(h keyed) handler { return s.withKey(apikey.Server, ratelimit.LinkReads, h) }
+	writing := func(h keyed) handler { return s.withKey(apikey.Server, ratelimit.LinkWrites, h) }
+	return []route{
+		{createLinkOperation(), writing(s.createLink)},
+		{listLinksOperation(), reading(s.listLinks)},
+		{getLinkOperation(), reading(s.getLink)},
+		{updateLinkOperation(), writing(s.updateLink)},
+		{deleteLinkOperation(), writing(s.deleteLink)},
+		{drawLinkOperation(svgPicture), reading(s.drawLink(svgPicture))},
+		{drawLinkOperation(pngPicture), reading(s.drawLink(pngPicture))},
+		{healthOperation(), health},
+	}
+}
+
+// handler returns the whole API. It fails when the document can't be made.
+func (s *server) handler() (http.Handler, error) {
+	router := chi.NewRouter()
+	// The order matters: every answer has an id, a log line and, whatever happens, an envelope.
+	router.Use(identify, s.observe, s.survive, bound, s.plain)
+	router.NotFound(s.answer(func(*exchange, *http.Request) error { return errNoRoute }))
+	router.MethodNotAllowed(s.answer(refuseMethod))
+
+	routes := s.routes()
+	documentation, err := documentationRoutes(routes, s.linkBase)
+	if err != nil {
+		return nil, err
+	}
+	for _, route := range append(routes, documentation...) {
+		answer := s.answer(route.answer)
+		router.Method(route.Method, route.Path, answer)
+		if route.Method == http.MethodGet {
+			router.Method(http.MethodHead, route.Path, answer)
+		}
+	}
+	return router, nil
+}
+
+// health answers GET /healthz: this process serves. Whether it should be sent requests is said by /readyz on the admin address.
+func health(x *exchange, _ *http.Request) error {
+	return writeJSON(x, http.StatusOK, healthy{Status: "ok"})
+}
+
+type healthy struct {
+	Status string `json:"status"`
+}
+
+// refuseMethod answers a path that is there with a method that is not.
+func refuseMethod(x *exchange, r *http.Request) error {
+	path := r.URL.RawPath
+	if path == "" {
+		path = r.URL.Path
+	}
+	var allowed []string
+	routes := chi.RouteContext(r.Context()).Routes
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if routes.Match(chi.NewRouteContext(), method, path) {
+			allowed = append(allowed, method)
+		}
+	}
+	if allowed == nil {
+		return errNoRoute // chi asks about a method it does not know before it looks at the path
+	}
+	x.Header().Set("Allow", strings.Join(allowed, ", "))
+	return errMethod
+}
+
+// The bounds of a connection. A body may take readTimeout to arrive, on top of which come requestTimeout and the way back.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 15 * time.Second
+	writeTimeout      = 30 * time.Second
+	idleTimeout       = time.Minute
+	// maxHeader is what a header may take, in bytes; net/http adds 4 KiB for good measure.
+	maxHeader = 16 << 10
+)
+
+// newHTTPServer returns the server of the API, to be given an enveloped listener.
+func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		// OPTIONS * is a request like any other.
+		DisableGeneralOptionsHandler: true,
+	}
+}
