@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"deeplink/shared/bus"
+	"deeplink/shared/postgres"
 	"deeplink/shared/ratelimit"
 )
 
@@ -87,6 +88,7 @@ func openPool(url databaseURL, size int32) (*pgxpool.Pool, error) {
 	config.MaxConnLifetime = 30 * time.Minute
 	config.MaxConnLifetimeJitter = 5 * time.Minute
 	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.AfterConnect = postgres.Durable
 	for name, value := range map[string]string{
 		"application_name":                    "deeplink control",
 		"statement_timeout":                   abandonedAfter,

@@ -45,7 +45,7 @@ func warmServer(t testing.TB) *server {
 	t.Cleanup(func() { hints.Close() })
 	links, err := replica.New(replica.Options{
 		Database: config, Redis: hints, Slot: "test", Lease: c.Lease, StaleIfError: c.StaleIfError, CacheBytes: 16 << 20,
-		Load: loadFrom(from, base), Unreachable: origin.Unreachable, Log: discard,
+		Load: loadFrom(from, base), Log: discard,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -135,18 +135,18 @@ func TestHitsDoNotAllocate(t *testing.T) {
 					s.handle(ctx)
 				}
 				n := 0
-				// Until the replica has the link in memory and every buffer its size. All requests have one time, so fewer than the
-				// rate limit may be sent from one address.
-				until(t, "a hit", func() bool {
+				// Until the replica has the link in memory and every buffer its size; what polls meanwhile can only add. All requests
+				// have one time, so that one address may send fewer than the rate limit.
+				until(t, hot.path+" is answered without an allocation", func() bool {
 					n++
 					ctx.SetRemoteAddr(clientAddr(n))
 					for range 300 {
 						answer()
 					}
-					return testing.AllocsPerRun(50, answer) == 0
+					return testing.AllocsPerRun(100, answer) == 0
 				})
-				if got := testing.AllocsPerRun(100, answer); got != 0 || ctx.Response.StatusCode() != hot.status {
-					t.Errorf("%s: %v allocations and status %d, expected 0 and %d", hot.path, got, ctx.Response.StatusCode(), hot.status)
+				if got := ctx.Response.StatusCode(); got != hot.status {
+					t.Errorf("%s: status %d, expected %d", hot.path, got, hot.status)
 				}
 			})
 		})

@@ -130,3 +130,41 @@ func TestLandingPageLoadsOnlyPicturesOverTLS(t *testing.T) {
 		}
 	}
 }
+
+func TestLandingPageIsServedWithoutDestination(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	r := rows{t, e.owner}
+	r.link(r.organization("abcd"), "Page", map[string]any{"og_title": "Hello", "og_description": "there"})
+	nonces := make(map[string]bool)
+	for range 3 {
+		a := e.get(t, "/abcd/page?x=1")
+		checkHeaders(t, a)
+		if a.status != 200 || a.header.Get("Content-Type") != "text/html; charset=utf-8" || a.header.Get("Location") != "" {
+			t.Fatalf("%d as %q to %q", a.status, a.header.Get("Content-Type"), a.header.Get("Location"))
+		}
+		policy := regexp.MustCompile(`^default-src 'none'; style-src 'nonce-([A-Za-z0-9+/=_-]{22,})'; img-src https: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'$`)
+		nonce := policy.FindStringSubmatch(a.header.Get("Content-Security-Policy"))
+		if nonce == nil {
+			t.Fatalf("Content-Security-Policy %q, expected %s", a.header.Get("Content-Security-Policy"), policy)
+		}
+		if strings.Count(a.body, `nonce="`+nonce[1]+`"`) != 1 || strings.Count(a.body, "<style") != 1 || strings.Contains(a.body, "<script") {
+			t.Errorf("the page does not fit its policy %q:\n%s", policy, a.body)
+		}
+		nonces[nonce[1]] = true
+		for _, want := range []string{"<title>Hello</title>", "there", "go.example.com/<wbr>abcd/<wbr>Page", "<svg"} {
+			if !strings.Contains(a.body, want) {
+				t.Errorf("the page lacks %q:\n%s", want, a.body)
+			}
+		}
+		if len(a.body) > 15_000 {
+			t.Errorf("the page has %d bytes", len(a.body))
+		}
+	}
+	if len(nonces) != 3 {
+		t.Errorf("%d nonces for 3 pages", len(nonces))
+	}
+	if a := e.ask(t, "HEAD", "/abcd/page"); a.status != 200 || a.body != "" || a.header.Get("Content-Length") == "" {
+		t.Errorf("HEAD: %d, %d bytes, Content-Length %q", a.status, len(a.body), a.header.Get("Content-Length"))
+	}
+}

@@ -92,7 +92,7 @@ func serve(ctx context.Context, c *settings, log *slog.Logger) error {
 	}
 	links, err := replica.New(replica.Options{
 		Database: database, Redis: hints, Slot: slot, Lease: c.Lease, StaleIfError: c.StaleIfError, CacheBytes: c.CacheBytes,
-		Load: loadFrom(from, string(c.LinkBaseURL)), Unreachable: origin.Unreachable, Log: log,
+		Load: loadFrom(from, string(c.LinkBaseURL)), Log: log,
 	})
 	if err != nil {
 		return err

@@ -25,7 +25,8 @@ type destination struct {
 // control lets none of that kind in, but the row may have been written by hand.
 func newDestination(fallbackURL string, link *catalog.Link) (d destination, ok bool) {
 	parsed, err := url.Parse(fallbackURL)
-	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "" {
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil ||
+		len(fallbackURL) > catalog.MaxURL {
 		return destination{}, false
 	}
 	rest, fragment := fallbackURL, ""
@@ -49,18 +50,20 @@ func newDestination(fallbackURL string, link *catalog.Link) (d destination, ok b
 		if utm.value == nil || overruled([]byte(utm.name), own, parameters) {
 			continue
 		}
-		location = append(location, separator(location[len(path):]))
-		location = append(location, utm.name+"="+url.QueryEscape(*utm.value)...)
+		location = append(separate(location, len(path)), utm.name+"="+url.QueryEscape(*utm.value)...)
 	}
 	return destination{append(location, fragment...), len(path), len(location)}, true
 }
 
-// separator returns what comes before the next parameter of a query that is empty or begins with its question mark.
-func separator(query []byte) byte {
-	if len(query) == 0 {
-		return '?'
+// separate appends what must stand before the next parameter of a URL whose query begins, or will begin, at the given place.
+func separate(dst []byte, query int) []byte {
+	switch last := len(dst) - 1; {
+	case last < query:
+		return append(dst, '?')
+	case last == query, dst[last] == '&':
+		return dst
 	}
-	return '&'
+	return append(dst, '&')
 }
 
 // appendMerged appends the destination of a click that came with a query, as sent and without its question mark: at most maxQuery
@@ -77,11 +80,11 @@ func (d destination) appendMerged(dst, sent []byte) []byte {
 	for len(own) > 0 {
 		var parameter []byte
 		if parameter, own = cut(own, '&'); len(parameter) > 0 && !overruled(parameter, sent, visitors) {
-			dst = append(append(dst, separator(dst[query:])), parameter...)
+			dst = append(separate(dst, query), parameter...)
 		}
 	}
 	for _, v := range visitors {
-		dst = appendClean(append(dst, separator(dst[query:])), sent[v.start:v.end])
+		dst = appendClean(separate(dst, query), sent[v.start:v.end])
 	}
 	return append(dst, d.location[d.queryEnd:]...)
 }
@@ -121,14 +124,15 @@ func cut(s []byte, sep byte) (before, after []byte) {
 
 // sameName compares the names of two parameters as they are decoded.
 func sameName(a, b []byte) bool {
+	// Nearly all names are plain, and need no decoding for as long as they are equal.
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] && a[0] != '%' && a[0] != '+' && a[0] != '=' {
+		a, b = a[1:], b[1:]
+	}
 	for {
 		x, m := decodeName(a)
 		y, n := decodeName(b)
-		if x != y {
-			return false
-		}
-		if x == endOfName {
-			return true
+		if x != y || x == endOfName {
+			return x == y
 		}
 		a, b = a[m:], b[n:]
 	}

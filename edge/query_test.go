@@ -22,6 +22,10 @@ func TestMergedQueries(t *testing.T) {
 	}{
 		{"nothing to add", "https://a.example/p?x=1#f", [5]string{}, "", "https://a.example/p?x=1#f"},
 		{"an empty query is kept to the letter", "https://a.example/p?#f", [5]string{}, "", "https://a.example/p?#f"},
+		{"an empty query is filled", "https://a.example/p?#f", [5]string{"s", "", "", "", ""}, "", "https://a.example/p?utm_source=s#f"},
+		{"an empty query is filled by the visitor", "https://a.example/p?#f", [5]string{}, "a=1", "https://a.example/p?a=1#f"},
+		{"a query that ends in an ampersand", "https://a.example/p?a&", [5]string{"s", "", "", "", ""}, "", "https://a.example/p?a&utm_source=s"},
+		{"a question mark for a parameter", "https://a.example/p??", [5]string{}, "?=1&b", "https://a.example/p??=1&b"},
 		{"no path", "https://a.example", [5]string{}, "a=1", "https://a.example?a=1"},
 		{"utm fields are added before the fragment", "https://a.example/p#f", [5]string{"s", "m", "c", "t", "o"}, "",
 			"https://a.example/p?utm_source=s&utm_medium=m&utm_campaign=c&utm_term=t&utm_content=o#f"},
@@ -73,7 +77,7 @@ func TestMergedQueries(t *testing.T) {
 func TestDestinationsAreOnTheWeb(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"", "/path", "//evil.example", "javascript:alert(1)", "javascript://a.example/%0aalert(1)", "https:", "https:///x", "https:a.example",
-		"ftp://a.example", "data:text/html,x", "intent://x#Intent;end", "https://a.example/\r\nSet-Cookie: x", "https://a.example/\x00", "http://[::1"} {
+		"ftp://a.example", "data:text/html,x", "intent://x#Intent;end", "https://ok.example@evil.example/", "https://a.example/" + strings.Repeat("x", 2048), "https://a.example/\r\nSet-Cookie: x", "https://a.example/\x00", "http://[::1"} {
 		if d, ok := newDestination(target, new(catalog.Link)); ok {
 			t.Errorf("%q was taken as %s", target, d.location)
 		}

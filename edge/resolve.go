@@ -53,9 +53,9 @@ func (s *server) resolve(ctx *fasthttp.RequestCtx, to *route) {
 
 // redirect sends the visitor on. Not ctx.Redirect, which rewrites the target.
 func redirect(ctx *fasthttp.RequestCtx, to destination, query []byte) {
-	var buf [1024]byte
 	location := to.location
 	if len(query) > 0 {
+		var buf [1024]byte
 		location = to.appendMerged(buf[:0], query)
 	}
 	ctx.SetStatusCode(fasthttp.StatusFound)

@@ -1,14 +1,13 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"deeplink/shared/postgres"
 )
 
 // What the store answers instead of doing what it was asked.
@@ -42,7 +41,6 @@ var constraints = map[string]error{
 const (
 	deadlockDetected     = "40P01"
 	serializationFailure = "40001"
-	featureNotSupported  = "0A000"
 	foreignKeyViolation  = "23503"
 	uniqueViolation      = "23505"
 )
@@ -56,12 +54,12 @@ func retry(what string, f func() error) error {
 		if err == nil {
 			return nil
 		}
-		switch code(err) {
+		switch postgres.Code(err) {
 		case deadlockDetected, serializationFailure:
 			if try < maxTries {
 				continue
 			}
-		case featureNotSupported:
+		case postgres.PlanChanged:
 			// A migration changed what a cached statement answers: its first run on each connection fails and renews it.
 			if try == 1 {
 				continue
@@ -90,39 +88,8 @@ func translate(what string, err error) error {
 	case ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken, ErrQuotaExceeded, ErrAppConfigMissing, ErrDomainInUse:
 		return err
 	}
-	if unreachable(err) && !errors.Is(err, ErrUnavailable) {
+	if postgres.Unreachable(err) && !errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-func code(err error) string {
-	var failed *pgconn.PgError
-	if errors.As(err, &failed) {
-		return failed.Code
-	}
-	return ""
-}
-
-// unreachable reports whether err says that Postgres could not be asked or did not answer in time.
-func unreachable(err error) bool {
-	var connecting *pgconn.ConnectError
-	if errors.As(err, &connecting) {
-		return true
-	}
-	switch c := code(err); c {
-	case "57P01", "57P02", "57P03", // shutting down, crashed, starting
-		"53300", // too many connections
-		"57014", // statement time-out
-		"25006", // the former primary, now read only
-		"25P03": // idle in transaction for too long
-		return true
-	default:
-		if c != "" {
-			return len(c) == 5 && c[:2] == "08"
-		}
-	}
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"deeplink/shared/feed"
+	"deeplink/shared/postgres"
 )
 
 // Store reads and writes the catalog of one database.
@@ -61,7 +62,7 @@ func (s *Store) in(ctx context.Context, options pgx.TxOptions, f func(pgx.Tx) er
 		return err
 	}
 	err = tx.Commit(ctx)
-	if err != nil && code(err) == "" {
+	if err != nil && postgres.Code(err) == "" {
 		// Nobody knows whether it is committed, even if it was the caller who gave up.
 		return fmt.Errorf("%w: commit: %w", ErrUnavailable, err)
 	}

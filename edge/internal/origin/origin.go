@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"deeplink/shared/catalog"
+	"deeplink/shared/postgres"
 )
 
 const (
@@ -83,7 +82,7 @@ const (
 )
 
 // Link looks up a code, in lower case, on a domain: an organization's key for the shared host (four characters), otherwise a
-// custom host. What is unknown is no error. An error for which [Unreachable] is true says nothing about the link.
+// custom host. What is unknown is no error. An error for which postgres.Unreachable is true says nothing about the link.
 func (o *Origin) Link(ctx context.Context, domain, code string) (Found, error) {
 	query := onSharedHost
 	if strings.Contains(domain, ".") {
@@ -91,7 +90,7 @@ func (o *Origin) Link(ctx context.Context, domain, code string) (Found, error) {
 	}
 	found, err := o.ask(ctx, query, domain, code)
 	// A connection that died while it lay in the pool is found out by the first question; another one may be alive.
-	if err != nil && ctx.Err() == nil && (Unreachable(err) || planIsStale(err)) {
+	if err != nil && ctx.Err() == nil && (postgres.Unreachable(err) || postgres.Code(err) == postgres.PlanChanged) {
 		found, err = o.ask(ctx, query, domain, code)
 	}
 	if err != nil {
@@ -142,31 +141,4 @@ func (o *Origin) ask(ctx context.Context, query, domain, code string) (Found, er
 	}
 	f.Link = &l
 	return f, nil
-}
-
-// Unreachable reports whether err means that Postgres could not be asked: no connection, a lost one, no answer in time, a
-// server that is going down or coming up. A statement that failed is an answer, and false.
-func Unreachable(err error) bool {
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
-		return true
-	}
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) {
-		switch answer.Code {
-		case "57P01", "57P02", "57P03", // shut down, crashed, cannot connect now
-			"53300": // too many connections
-			return true
-		}
-		return strings.HasPrefix(answer.Code, "08")
-	}
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
-}
-
-// planIsStale reports whether a prepared statement met a schema that changed under it, which happens once per connection.
-func planIsStale(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.Code == "0A000"
 }

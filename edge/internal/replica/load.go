@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"deeplink/shared/postgres"
 )
 
 const (
@@ -48,7 +50,7 @@ func (l *loads) wait() { l.group.Wait() }
 // miss answers from Postgres, or, while that cannot be reached, from what the cache may still tell.
 func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
 	value, err := r.fetch(hash, key, domain)
-	if err == nil || !r.unreachable(err) {
+	if err == nil || !unreachable(err) {
 		return value, err
 	}
 	hold := r.options.Lease + r.options.StaleIfError
@@ -59,8 +61,9 @@ func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-func (r *Replica) unreachable(err error) bool {
-	return errors.Is(err, errPostgresDown) || errors.Is(err, errQueueFull) || r.options.Unreachable(err)
+// unreachable reports whether Postgres was not asked or did not answer: the one case in which stale answers are allowed.
+func unreachable(err error) bool {
+	return errors.Is(err, errPostgresDown) || errors.Is(err, errQueueFull) || postgres.Unreachable(err)
 }
 
 // fetch joins the running load of a key or starts one. A joined load that is not fresh is of no use to who joined it; the
@@ -124,7 +127,7 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 	if err == nil && !complete {
 		e, complete, err = r.load(ctx, key, name, code)
 	}
-	r.postgres.heard(err == nil || !r.unreachable(err), time.Now())
+	r.postgres.heard(err == nil || !unreachable(err), time.Now())
 	if err != nil {
 		r.counts.loadErrors.Add(1)
 		l.err = err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"deeplink/shared/feed"
+	"deeplink/shared/postgres"
 )
 
 const (
@@ -201,12 +202,7 @@ func (p *poller) connect(ctx context.Context) error {
 		return fmt.Errorf("connect to poll: %w", err)
 	}
 	p.conn = conn
-	// The right to answer must not outlive the row it rests on, also if the server crashes.
-	_, err = conn.Exec(ctx, `select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') in ('off', 'local')`)
-	if err != nil {
-		return fmt.Errorf("prepare the connection to poll: %w", err)
-	}
-	return nil
+	return postgres.Durable(ctx, conn)
 }
 
 func (p *poller) disconnect() {

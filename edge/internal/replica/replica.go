@@ -55,9 +55,7 @@ type Options struct {
 	// CacheBytes bounds the memory of the cache.
 	CacheBytes int64
 	Load       Load
-	// Unreachable tells a Postgres that cannot be asked from one that answered with an error.
-	Unreachable func(error) bool
-	Log         *slog.Logger
+	Log        *slog.Logger
 }
 
 var (

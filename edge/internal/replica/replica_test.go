@@ -78,8 +78,7 @@ func (f *fixture) start(t *testing.T, ownerURL, edgeURL, redisURL string, change
 		Load: func(ctx context.Context, domain, code string) (Answer, error) {
 			return (*f.load.Load())(ctx, domain, code)
 		},
-		Unreachable: origin.Unreachable,
-		Log:         slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	if change != nil {
 		change(&o)

@@ -1,0 +1,105 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"deeplink/shared/testdb"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func TestUnreachableIsNoAnswerInTimeAndNothingElse(t *testing.T) {
+	t.Parallel()
+	url := testdb.New(t).URL
+	ask := func(statement string) func(*testing.T) error {
+		return func(t *testing.T) error {
+			_, err := connect(t, url).Exec(t.Context(), statement)
+			return err
+		}
+	}
+	tests := []struct {
+		name string
+		make func(*testing.T) error
+		want bool
+	}{
+		{"a statement that failed", ask(`select 1/0`), false},
+		{"a violated constraint", ask(`insert into edges (slot) values (null)`), false},
+		{"no such table", ask(`select from nowhere`), false},
+		{"statement time-out", ask(`set statement_timeout = 1; select pg_sleep(1)`), true},
+		{"read only", ask(`begin read only; create table t ()`), true},
+		{"terminated", ask(`select pg_terminate_backend(pg_backend_pid())`), true},
+		{"nobody listens", func(t *testing.T) error {
+			_, err := pgx.Connect(t.Context(), "postgres://127.0.0.1:1/x?connect_timeout=1")
+			return err
+		}, true},
+		{"no such database", func(t *testing.T) error {
+			config, err := pgx.ParseConfig(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Database = "nowhere"
+			_, err = pgx.ConnectConfig(t.Context(), config)
+			return err
+		}, true},
+		{"no answer in time", func(t *testing.T) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			_, err := connect(t, url).Exec(ctx, `select pg_sleep(5)`)
+			return err
+		}, true},
+		{"a closed connection", func(t *testing.T) error {
+			conn := connect(t, url)
+			conn.Close(t.Context())
+			_, err := conn.Exec(t.Context(), `select 1`)
+			return err
+		}, true},
+		{"anything else", func(*testing.T) error { return errors.New("bug") }, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err := test.make(t)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if got := Unreachable(fmt.Errorf("wrapped: %w", err)); got != test.want {
+				t.Errorf("Unreachable(%v) = %v, want %v", err, got, test.want)
+			}
+		})
+	}
+}
+
+func TestDurableOnlyEverRaisesTheServersSetting(t *testing.T) {
+	t.Parallel()
+	url := testdb.New(t).URL
+	for _, test := range []struct{ setting, want string }{
+		{"off", "on"}, {"local", "on"}, {"on", "on"}, {"remote_write", "remote_write"}, {"remote_apply", "remote_apply"},
+	} {
+		conn := connect(t, url)
+		if _, err := conn.Exec(t.Context(), `set synchronous_commit = `+test.setting); err != nil {
+			t.Fatal(err)
+		}
+		if err := Durable(t.Context(), conn); err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		if err := conn.QueryRow(t.Context(), `show synchronous_commit`).Scan(&got); err != nil || got != test.want {
+			t.Errorf("synchronous_commit %s became %s, %v; want %s", test.setting, got, err, test.want)
+		}
+	}
+}
