@@ -11,6 +11,7 @@ import (
 	"deeplink/shared/bus"
 	"deeplink/shared/postgres"
 	"deeplink/shared/ratelimit"
+	"deeplink/shared/settings"
 )
 
 const (
@@ -76,12 +77,12 @@ func (b *backends) close() {
 }
 
 // openPool returns a pool of at most size connections.
-func openPool(url databaseURL, size int32) (*pgxpool.Pool, error) {
+func openPool(url settings.Database, size settings.Connections) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(url))
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", err)
 	}
-	config.MaxConns = size
+	config.MaxConns = int32(size)
 	config.PingTimeout = pingTimeout
 	config.HealthCheckPeriod = 15 * time.Second
 	// So that after a failover, or when servers are added, no connection stays where it is for ever.
@@ -102,7 +103,7 @@ func openPool(url databaseURL, size int32) (*pgxpool.Pool, error) {
 }
 
 // openCounter returns the client of the rate limiter.
-func openCounter(url redisURL) (*redis.Client, error) {
+func openCounter(url settings.Redis) (*redis.Client, error) {
 	options, err := redis.ParseURL(string(url))
 	if err != nil {
 		return nil, fmt.Errorf("read the Redis URL: %w", err)

@@ -14,6 +14,7 @@ import (
 
 	"deeplink/shared/catalog"
 	"deeplink/shared/qr"
+	"deeplink/shared/settings"
 )
 
 // FuzzBodies sends bodies to a create and an update, through everything but the key and its limit, to a real Postgres. Whatever they
@@ -31,8 +32,8 @@ func FuzzBodies(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	c := &serveCommand{spread: spread{RedisURL: redisURL(w.redis.URL()), LinkBaseURL: testLinkBase}, Connections: 4}
-	b, err := openBackends(&task{database: databaseURL(w.db.ControlURL)}, c)
+	c := &serveCommand{spread: spread{RedisURL: settings.Redis(w.redis.URL()), LinkBaseURL: testLinkBase}, Connections: 4}
+	b, err := openBackends(&task{database: settings.Database(w.db.ControlURL)}, c)
 	if err != nil {
 		f.Fatal(err)
 	}

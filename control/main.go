@@ -22,6 +22,7 @@ import (
 	"deeplink/control/internal/store"
 	"deeplink/migrations"
 	"deeplink/shared/admin"
+	"deeplink/shared/settings"
 )
 
 // Exit codes.
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "control:", err)
 		return exitSettings
 	}
-	t := &task{ctx: ctx, database: c.DatabaseURL, log: c.logger(stderr), out: stdout}
+	t := &task{ctx: ctx, database: c.DatabaseURL, log: c.Logger(stderr), out: stdout}
 	err = selected.Run(t)
 	if err == nil {
 		return 0
@@ -67,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // task is what every command is run with.
 type task struct {
 	ctx      context.Context
-	database databaseURL
+	database settings.Database
 	log      *slog.Logger
 	out      io.Writer
 }

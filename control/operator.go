@@ -17,6 +17,7 @@ import (
 	"deeplink/shared/bus"
 	"deeplink/shared/catalog"
 	"deeplink/shared/feed"
+	"deeplink/shared/settings"
 	"deeplink/shared/strictjson"
 )
 
@@ -41,7 +42,7 @@ func (t *task) print(result any) error {
 }
 
 // read runs f with a store.
-func (t *task) read(linkBase linkBaseURL, f func(context.Context, *store.Store) error) error {
+func (t *task) read(linkBase settings.LinkBase, f func(context.Context, *store.Store) error) error {
 	pool, err := openPool(t.database, 1)
 	if err != nil {
 		return err

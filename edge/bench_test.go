@@ -14,6 +14,7 @@ import (
 	"deeplink/edge/internal/replica"
 	"deeplink/shared/bus"
 	"deeplink/shared/ratelimit"
+	"deeplink/shared/settings"
 	"deeplink/shared/testdb"
 	"deeplink/shared/testredis"
 )
@@ -28,8 +29,8 @@ func warmServer(t testing.TB) *server {
 	r.link(organization, "Promo1", map[string]any{
 		"fallback_url": "https://shop.example.com/spring/sale?ref=deeplink#top", "utm_source": "newsletter", "utm_medium": "email", "utm_campaign": "spring sale",
 	})
-	c := &settings{DatabaseURL: databaseURL(database.EdgeURL), LinkBaseURL: base, Lease: 2 * time.Second, StaleIfError: time.Minute}
-	config, err := c.DatabaseURL.config()
+	c := &options{DatabaseURL: settings.Database(database.EdgeURL), LinkBaseURL: base, Lease: 2 * time.Second, StaleIfError: time.Minute}
+	config, err := c.DatabaseURL.Config()
 	if err != nil {
 		t.Fatal(err)
 	}

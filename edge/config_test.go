@@ -11,7 +11,7 @@ import (
 )
 
 // parse reads a command line that has what is required, and more.
-func parse(t *testing.T, args ...string) (*settings, error) {
+func parse(t *testing.T, args ...string) (*options, error) {
 	t.Helper()
 	required := []string{"--database-url", "postgres://u:secret@127.0.0.1:1/d", "--redis-url", "redis://:secret@127.0.0.1:1", "--link-base-url", base}
 	return parseSettings(append(required, args...), io.Discard, io.Discard, func(int) { t.Fatal("exited") })
@@ -113,8 +113,26 @@ func TestSettingsComeFromTheEnvironmentToo(t *testing.T) {
 		t.Errorf("settings %+v", c)
 	}
 	var out bytes.Buffer
-	c.logger(&out).Warn("here")
+	c.Logger(&out).Warn("here")
 	if !strings.HasPrefix(out.String(), `{"time":`) {
 		t.Errorf("logged %q, expected JSON", out.String())
+	}
+}
+
+// kong repeats a bad value that it took from the environment, unless it never sees that it is bad.
+func TestBadSettingInTheEnvironmentShowsNoPassword(t *testing.T) {
+	for name, value := range map[string]string{
+		"DATABASE_URL": "mysql://u:secret@h/d", "REDIS_URL": "http://:secret@h", "EDGE_DATABASE_CONNECTIONS": "0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("DATABASE_URL", "postgres://u:secret@h/d")
+			t.Setenv("REDIS_URL", "redis://:secret@h")
+			t.Setenv("LINK_BASE_URL", base)
+			t.Setenv(name, value)
+			_, err := parseSettings(nil, io.Discard, io.Discard, func(int) {})
+			if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s=%s: %v; expected an error that names the variable and shows no password", name, value, err)
+			}
+		})
 	}
 }

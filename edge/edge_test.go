@@ -31,7 +31,7 @@ const bound = 20 * time.Second
 // testEdge is an edge as main runs it, over a real PostgreSQL and Redis of its own.
 type testEdge struct {
 	addr, admin string
-	settings    *settings
+	settings    *options
 	owner       *pgx.Conn
 	log         *logBuffer
 	stop        context.CancelFunc
@@ -42,13 +42,13 @@ type testEdge struct {
 const base = "https://go.example.com"
 
 // startEdge starts an edge on a database of its own and waits until it is ready. change may be nil.
-func startEdge(t *testing.T, change func(*settings)) *testEdge {
+func startEdge(t *testing.T, change func(*options)) *testEdge {
 	t.Helper()
 	database := testdb.New(t)
 	return startEdgeOn(t, *database, change)
 }
 
-func startEdgeOn(t *testing.T, database testdb.Database, change func(*settings)) *testEdge {
+func startEdgeOn(t *testing.T, database testdb.Database, change func(*options)) *testEdge {
 	t.Helper()
 	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: connect(t, database.URL), log: new(logBuffer)}
 	c, err := parseSettings([]string{
@@ -65,7 +65,7 @@ func startEdgeOn(t *testing.T, database testdb.Database, change func(*settings))
 	ended := make(chan error, 1)
 	go func() {
 		defer close(ended)
-		ended <- serve(ctx, c, c.logger(e.log))
+		ended <- serve(ctx, c, c.Logger(e.log))
 	}()
 	e.settings, e.stop, e.ended = c, stop, ended
 	t.Cleanup(func() {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"deeplink/shared/catalog"
+	"deeplink/shared/settings"
 )
 
 // place says what a Host header names.
@@ -22,8 +23,8 @@ type hosts struct {
 	names     []string
 }
 
-func newHosts(base linkBaseURL, extra []hostName) hosts {
-	h := hosts{authority: base.authority(), names: []string{"localhost"}}
+func newHosts(base settings.LinkBase, extra []hostName) hosts {
+	h := hosts{authority: base.Authority(), names: []string{"localhost"}}
 	if name, ok := bare([]byte(h.authority)); ok {
 		h.names = append(h.names, string(name))
 	}

@@ -49,7 +49,7 @@ func (e *testEdge) flood(t *testing.T, clicks int, forwarded func(attempt, click
 
 func TestRateLimitIsExactPerClient(t *testing.T) {
 	t.Parallel()
-	e := startEdge(t, func(c *settings) {
+	e := startEdge(t, func(c *options) {
 		if err := c.TrustedProxies.UnmarshalText([]byte("127.0.0.0/8, 10.0.0.0/8")); err != nil {
 			t.Fatal(err)
 		}

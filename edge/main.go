@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitSettings
 	}
-	if err := serve(ctx, c, c.logger(stderr)); err != nil {
+	if err := serve(ctx, c, c.Logger(stderr)); err != nil {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitFailed
 	}
@@ -58,8 +58,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // serve serves until ctx ends, and then goes in order: readiness is given up, balancers get time to notice, the right to answer
 // from memory and the place in the registry are given up, no request is accepted any more, those under way are answered, then
 // the replica ends that they ask, then the connections close.
-func serve(ctx context.Context, c *settings, log *slog.Logger) error {
-	database, err := c.DatabaseURL.config()
+func serve(ctx context.Context, c *options, log *slog.Logger) error {
+	database, err := c.DatabaseURL.Config()
 	if err != nil {
 		return err
 	}

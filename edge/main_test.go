@@ -19,6 +19,7 @@ import (
 
 	"deeplink/edge/internal/replica"
 	"deeplink/shared/requestid"
+	"deeplink/shared/settings"
 	"deeplink/shared/testdb"
 	"deeplink/shared/testredis"
 )
@@ -65,7 +66,7 @@ func (e *testEdge) readyz(t *testing.T) int {
 func TestStopGoesInOrder(t *testing.T) {
 	t.Parallel()
 	const drain = 2 * time.Second
-	e := startEdge(t, func(c *settings) { c.Drain = drain })
+	e := startEdge(t, func(c *options) { c.Drain = drain })
 	r := rows{t, e.owner}
 	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
 	if got := e.get(t, "/abcd/x"); got.status != 302 {
@@ -161,9 +162,9 @@ func TestRequestUnderWayIsAnsweredBeforeTheEnd(t *testing.T) {
 func TestEdgeThatCannotListenTakesNoSlot(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
-	for _, change := range []func(*settings){
-		func(c *settings) { c.Addr = address(e.addr) },
-		func(c *settings) { c.AdminAddr = address(e.admin) },
+	for _, change := range []func(*options){
+		func(c *options) { c.Addr = settings.Address(e.addr) },
+		func(c *options) { c.AdminAddr = settings.Address(e.admin) },
 	} {
 		c := e.another(t)
 		change(c)
@@ -191,10 +192,10 @@ func TestSecondEdgeOnASlotEnds(t *testing.T) {
 }
 
 // another returns the settings of one more edge on the same servers.
-func (e *testEdge) another(t *testing.T) *settings {
+func (e *testEdge) another(t *testing.T) *options {
 	t.Helper()
 	c := *e.settings
-	c.Addr, c.AdminAddr, c.Slot = address(freeAddr(t)), address(freeAddr(t)), "another"
+	c.Addr, c.AdminAddr, c.Slot = settings.Address(freeAddr(t)), settings.Address(freeAddr(t)), "another"
 	return &c
 }
 
@@ -206,7 +207,7 @@ func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Without a replica every link is one that nobody has thought of.
-	s := newServer(c, nil, c.logger(log))
+	s := newServer(c, nil, c.Logger(log))
 	ln, err := listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +289,7 @@ func (e *testEdge) metrics(t *testing.T) map[string]string {
 
 func TestRequestsAreLoggedAtDebugWithoutWhatTheySay(t *testing.T) {
 	t.Parallel()
-	e := startEdge(t, func(c *settings) { c.LogLevel = -4 })
+	e := startEdge(t, func(c *options) { c.LogLevel = -4 })
 	e.get(t, "/hidden?secret=hidden", "X-Request-Id: find-me", "Authorization: Bearer hidden", "User-Agent: hidden", "Host: hidden.example")
 	_, _ = exchange(e.addr, "GET /hidden\x00 HTTP/1.1\r\nAuthorization: hidden\r\n\r\n")
 	_, _ = exchange(e.addr, "GET /hidden HTTP/1.1\r\nAuthorization: hidden\x00\r\n\r\n")

@@ -177,7 +177,7 @@ func TestMethods(t *testing.T) {
 
 func TestLinksResolveOnlyOnTheirOwnVerifiedDomain(t *testing.T) {
 	t.Parallel()
-	e := startEdge(t, func(c *settings) { c.ExtraHosts = []hostName{"also.example.com", "edge"} })
+	e := startEdge(t, func(c *options) { c.ExtraHosts = []hostName{"also.example.com", "edge"} })
 	r := rows{t, e.owner}
 	one, two := r.organization("abcd"), r.organization("wxyz")
 	link := func(organization, code, domain string) {

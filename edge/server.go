@@ -59,7 +59,7 @@ type server struct {
 	draining atomic.Bool
 }
 
-func newServer(c *settings, links *replica.Replica, log *slog.Logger) *server {
+func newServer(c *options, links *replica.Replica, log *slog.Logger) *server {
 	s := &server{
 		hosts: newHosts(c.LinkBaseURL, c.ExtraHosts), proxies: c.TrustedProxies.Proxies,
 		limiter: ratelimit.NewMemory(ratelimit.Resolution, maxClients), links: links,
