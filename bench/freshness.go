@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -152,6 +153,10 @@ func (w *freshnessWorker) expect(ctx context.Context, code string, status int, l
 				return err
 			}
 			w.row.asked.Add(1)
+			if gotStatus == http.StatusServiceUnavailable {
+				w.row.refused.Add(1) // not an answer, so not a stale one
+				return nil
+			}
 			if gotStatus != status || location != "" && gotLocation != location {
 				w.row.addStale(fmt.Sprintf("edge %d answered %d %s for %s, not %d %s", edge, gotStatus, gotLocation, code, status, location))
 			}

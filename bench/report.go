@@ -17,8 +17,8 @@ type freshnessReport struct {
 
 // freshnessRow is the outcome for one kind of change, written by several workers.
 type freshnessRow struct {
-	name               string
-	left, asked, reads atomic.Int64
+	name                        string
+	left, asked, refused, reads atomic.Int64
 
 	mu      sync.Mutex
 	took    []time.Duration
@@ -51,11 +51,11 @@ func (r *freshnessReport) stale() (n int) {
 
 func (r *freshnessReport) print(out io.Writer) {
 	fmt.Fprintf(out, "fault: %s\n", r.fault)
-	fmt.Fprintf(out, "%-12s %8s %8s %8s %8s %8s %8s %8s %8s\n", "change", "calls", "pending", "p50 ms", "p90 ms", "p99 ms", "reads", "asked", "stale")
+	fmt.Fprintf(out, "%-12s %8s %8s %8s %8s %8s %8s %8s %8s %8s\n", "change", "calls", "pending", "p50 ms", "p90 ms", "p99 ms", "reads", "asked", "refused", "stale")
 	for _, row := range r.rows {
 		slices.Sort(row.took)
-		fmt.Fprintf(out, "%-12s %8d %8d %8.1f %8.1f %8.1f %8d %8d %8d\n", row.name, len(row.took), row.pending,
-			percentile(row.took, 50), percentile(row.took, 90), percentile(row.took, 99), row.reads.Load(), row.asked.Load(), len(row.stale))
+		fmt.Fprintf(out, "%-12s %8d %8d %8.1f %8.1f %8.1f %8d %8d %8d %8d\n", row.name, len(row.took), row.pending,
+			percentile(row.took, 50), percentile(row.took, 90), percentile(row.took, 99), row.reads.Load(), row.asked.Load(), row.refused.Load(), len(row.stale))
 		for _, what := range row.stale[:min(len(row.stale), 3)] {
 			fmt.Fprintln(out, "  ", what)
 		}

@@ -61,7 +61,11 @@ func (s *server) listLinks(x *exchange, r *http.Request, organization catalog.Or
 
 // getLink answers GET /links/{id}.
 func (s *server) getLink(x *exchange, r *http.Request, organization catalog.Organization) error {
-	link, err := s.link(x, r, organization)
+	id, err := linkID(r)
+	if err != nil {
+		return err
+	}
+	link, err := s.link(x, r, organization, id)
 	if err != nil {
 		return err
 	}
@@ -70,16 +74,9 @@ func (s *server) getLink(x *exchange, r *http.Request, organization catalog.Orga
 
 // updateLink answers PATCH /links/{id}.
 func (s *server) updateLink(x *exchange, r *http.Request, organization catalog.Organization) error {
-	id, err := linkID(r)
-	if err != nil {
-		return err
-	}
-	body, err := readBody(x, r, mediaJSON, mediaMergePatch)
-	if err != nil {
-		return err
-	}
-	patch, err := catalog.ReadPatch(body)
-	if err != nil {
+	id, badID := linkID(r)
+	patch, badPatch := readPatch(x, r)
+	if err := invalid(badID, badPatch); err != nil {
 		return err
 	}
 	link, change, err := s.store.UpdateLink(r.Context(), organization.ID, id, patch)
@@ -88,6 +85,14 @@ func (s *server) updateLink(x *exchange, r *http.Request, organization catalog.O
 	}
 	x.Header().Set(relay.Header, string(s.relay.Await(r.Context(), change)))
 	return writeJSON(x, http.StatusOK, link)
+}
+
+func readPatch(x *exchange, r *http.Request) (catalog.Patch, error) {
+	body, err := readBody(x, r, mediaJSON, mediaMergePatch)
+	if err != nil {
+		return catalog.Patch{}, err
+	}
+	return catalog.ReadPatch(body)
 }
 
 // deleteLink answers DELETE /links/{id}.
@@ -104,12 +109,8 @@ func (s *server) deleteLink(x *exchange, r *http.Request, organization catalog.O
 	return writeJSON(x, http.StatusOK, deletion{ID: id, Deleted: true})
 }
 
-// link returns the link that the request names.
-func (s *server) link(x *exchange, r *http.Request, organization catalog.Organization) (catalog.LinkWithDomain, error) {
-	id, err := linkID(r)
-	if err != nil {
-		return catalog.LinkWithDomain{}, err
-	}
+// link returns the link with the id.
+func (s *server) link(x *exchange, r *http.Request, organization catalog.Organization, id string) (catalog.LinkWithDomain, error) {
 	link, err := s.store.Link(r.Context(), organization.ID, id)
 	if err != nil {
 		return catalog.LinkWithDomain{}, s.gone(x, r, organization, id, err)

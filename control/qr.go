@@ -26,11 +26,12 @@ var (
 // drawLink answers GET /links/{id}/qr.svg and qr.png.
 func (s *server) drawLink(p picture) keyed {
 	return func(x *exchange, r *http.Request, organization catalog.Organization) error {
-		options, err := readOptions(r.URL.RawQuery)
-		if err != nil {
+		id, badID := linkID(r)
+		options, badOptions := readOptions(r.URL.RawQuery)
+		if err := invalid(badID, badOptions); err != nil {
 			return err
 		}
-		link, err := s.link(x, r, organization)
+		link, err := s.link(x, r, organization, id)
 		if err != nil {
 			return err
 		}

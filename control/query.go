@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -44,6 +45,25 @@ func (q *query) err() error {
 		return nil
 	}
 	return catalog.Invalid{Fields: q.bad}
+}
+
+// invalid is everything that is wrong with a request whose parts were read one by one: the first error that is no
+// catalog.Invalid, otherwise all of those as one.
+func invalid(errs ...error) error {
+	var all catalog.Invalid
+	for _, err := range errs {
+		var bad catalog.Invalid
+		switch {
+		case errors.As(err, &bad):
+			all.Fields = append(all.Fields, bad.Fields...)
+		case err != nil:
+			return err
+		}
+	}
+	if all.Fields == nil {
+		return nil
+	}
+	return all
 }
 
 func (q *query) refuse(name, why string) {

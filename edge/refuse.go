@@ -45,7 +45,11 @@ func limited(wait time.Duration) *problem {
 
 // refuse answers with the envelope.
 func refuse(ctx *fasthttp.RequestCtx, p *problem) {
-	path, _ := cut(ctx.Request.Header.RequestURI(), '?')
+	target := ctx.Request.Header.RequestURI()
+	if len(target) == 0 || target[0] != '/' {
+		target = ctx.URI().PathOriginal() // of a target in absolute form (RFC 9112, 3.2.2)
+	}
+	path, _ := cut(target, '?')
 	refuseAt(ctx, p, string(path))
 }
 

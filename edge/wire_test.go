@@ -29,8 +29,8 @@ func TestHostileRequests(t *testing.T) {
 		{"the link itself", "GET /abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 302, ""},
 
 		// The request line.
-		{"absolute form", "GET http://go.example.com/abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 400, "http://go.example.com/abcd/Promo"},
-		{"absolute form of another host", "GET http://evil.example/abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 400, "http://evil.example/abcd/Promo"},
+		{"absolute form", "GET http://go.example.com/abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 400, "/abcd/Promo"},
+		{"absolute form of another host", "GET http://evil.example/abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 400, "/abcd/Promo"},
 		{"asterisk form", "OPTIONS * HTTP/1.1\r\n" + host + "\r\n", 400, "*"},
 		{"authority form", "CONNECT go.example.com:443 HTTP/1.1\r\n" + host + "\r\n", 400, "go.example.com:443"},
 		{"target without slash", "GET abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 400, ""},

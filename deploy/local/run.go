@@ -180,7 +180,7 @@ func lock(dir string) (unlock func(), err error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another `make run` uses %s: %w", dir, err), file.Close())
+		return nil, errors.Join(fmt.Errorf("another `make run` uses %s", dir), file.Close())
 	}
 	return func() { file.Close() }, nil
 }

@@ -18,6 +18,7 @@ var (
 	errBackslash  = errors.New("must not contain a backslash")
 	errCharacters = errors.New("must not contain control or direction characters, nor begin or end with white space")
 	errURLHost    = errors.New("must name a valid host; send an international name in its punycode form (xn--…)")
+	errLongURL    = atMost(MaxURL, "characters, percent-encoded")
 	errPort       = errors.New("must have a port of 1 to 65535")
 	errScheme     = errors.New("must be a path, not a URL with a scheme")
 	errSlashes    = errors.New("must not begin with //")
@@ -84,7 +85,7 @@ func webURL(s string) (string, error) {
 	}
 	target := scheme + "://" + rest[:end] + escape(rest[end:])
 	if len(target) > MaxURL {
-		return "", atMost(MaxURL, "characters")
+		return "", errLongURL
 	}
 	if _, err := url.Parse(target); err != nil {
 		return "", errNotURL

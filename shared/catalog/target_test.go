@@ -82,8 +82,8 @@ var urls = []struct{ url, kept, complaint string }{
 	{url: "https://shop.example/\x00", complaint: badRunes},
 	{url: "https://shop.example/\u202egnp.exe", complaint: badRunes},
 	{url: "https://shop.example/\u2066x", complaint: badRunes},
-	{url: "https://shop.example/" + strings.Repeat("a", 2048-20), complaint: "must be at most 2048 characters"},
-	{url: "https://shop.example/" + strings.Repeat("ü", 500), complaint: "must be at most 2048 characters"},
+	{url: "https://shop.example/" + strings.Repeat("a", 2048-20), complaint: "must be at most 2048 characters, percent-encoded"},
+	{url: "https://shop.example/" + strings.Repeat("ü", 500), complaint: "must be at most 2048 characters, percent-encoded"},
 }
 
 func TestDestinationsOnTheWeb(t *testing.T) {

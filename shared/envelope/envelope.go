@@ -34,7 +34,7 @@ type Envelope struct {
 
 // Detail says what is wrong with one field of a request.
 type Detail struct {
-	Field   string `json:"field,omitempty"`
+	Field   string `json:"field"`
 	Message string `json:"message"`
 }
 

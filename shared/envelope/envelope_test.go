@@ -26,7 +26,7 @@ func TestJSONHasTheMembersOfTheInterfaceInItsOrder(t *testing.T) {
 		"full": {
 			full,
 			`{"statusCode":402,"error":"Payment Required","message":"Plan limit reached",` +
-				`"details":[{"field":"og.title","message":"too long"},{"message":"bad"}],` +
+				`"details":[{"field":"og.title","message":"too long"},{"field":"","message":"bad"}],` +
 				`"timestamp":"2026-03-01T10:02:03.004Z","path":"/links","requestId":"req-1",` +
 				`"code":"QUOTA_EXCEEDED","quota":"links","feature":"custom_domains","billingEndpoint":"/checkout"}`,
 		},

@@ -22,7 +22,7 @@ var (
 )
 
 // SVG returns a square image of o.Size pixels in which one unit is one module: a background and one path, a run of dark
-// modules at a time. The errors are ErrOptions, ErrText and ErrSize.
+// modules at a time. The errors are ErrOptions and ErrText.
 func SVG(text string, o Options) ([]byte, error) {
 	modules, err := encode(text, o)
 	if err != nil {
@@ -61,6 +61,9 @@ func PNG(text string, o Options) ([]byte, error) {
 		return nil, err
 	}
 	scale := o.Size / (len(modules) + 2*o.Margin)
+	if scale == 0 {
+		return nil, ErrSize
+	}
 	offset := (o.Size - scale*len(modules)) / 2
 	canvas := image.NewPaletted(image.Rect(0, 0, o.Size, o.Size), color.Palette{opaque(o.Background), opaque(o.Foreground)})
 	for y, row := range modules {
@@ -91,11 +94,7 @@ func encode(text string, o Options) ([][]bool, error) {
 		return nil, ErrText
 	}
 	code.DisableBorder = true
-	modules := code.Bitmap()
-	if len(modules)+2*o.Margin > o.Size {
-		return nil, ErrSize
-	}
-	return modules, nil
+	return code.Bitmap(), nil
 }
 
 // recovery translates the standard's letters into the library's names.

@@ -315,8 +315,12 @@ func TestWhatCannotBeDrawnIsAnError(t *testing.T) {
 		"level":             {"x", changed(func(o *qr.Options) { o.Level = "m" }), qr.ErrOptions},
 	} {
 		for kind, picture := range kinds {
-			if _, err := picture(test.text, test.options); !errors.Is(err, test.expected) {
-				t.Errorf("%s: %s: got %v, expected %v", name, kind, err, test.expected)
+			expected := test.expected
+			if kind == "SVG" && expected == qr.ErrSize {
+				expected = nil // its modules need no whole pixels
+			}
+			if _, err := picture(test.text, test.options); !errors.Is(err, expected) {
+				t.Errorf("%s: %s: got %v, expected %v", name, kind, err, expected)
 			}
 		}
 	}

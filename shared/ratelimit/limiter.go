@@ -36,9 +36,14 @@ func New(redis *Redis, surfaces ...Surface) *Limiter {
 // one of those given to New.
 func (l *Limiter) Take(ctx context.Context, surface Surface, key Key) time.Duration {
 	if l.mayAsk() {
+		now := time.Now()
 		wait, err := l.redis.Take(ctx, surface, key)
 		if err == nil {
 			l.retryAt.Store(0)
+			if wait == 0 {
+				// Should Redis not answer the next one, this process goes on from what it has let through.
+				l.memory[surface].Take(key, now)
+			}
 			return wait
 		}
 		// A caller that gave up says nothing about Redis.

@@ -18,9 +18,9 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if e.Field == "" {
-		return e.Message
+		return "body " + e.Message
 	}
-	return e.Field + ": " + e.Message
+	return e.Field + " " + e.Message
 }
 
 // Check returns nil or an *Error for the first offence in body. It demands exactly one JSON value, valid UTF-8, no
@@ -63,9 +63,9 @@ func (c *checker) fail(message string) *Error {
 // syntax returns an error about what stands at pos.
 func (c *checker) syntax(expected string) *Error {
 	if c.pos == len(c.body) {
-		return c.fail("invalid JSON: it ends where " + expected + " was expected")
+		return c.fail("is not valid JSON: it ends where " + expected + " was expected")
 	}
-	return c.fail(fmt.Sprintf("invalid JSON: expected %s at byte %d", expected, c.pos))
+	return c.fail(fmt.Sprintf("is not valid JSON: expected %s at byte %d", expected, c.pos))
 }
 
 func (c *checker) field() string {

@@ -187,12 +187,16 @@ func (s *Store) Link(ctx context.Context, orgID, id string) (l catalog.LinkWithD
 
 const deletedSQL = `select xid from deleted_links where organization_id = $1 and id = $2`
 
-// Deleted returns the transaction that deleted the link, when that was within the last minutes, and otherwise the zero
-// Change. Whoever says that a link is gone waits for it first, as the deletion did (freshness.md, control 4).
-func (s *Store) Deleted(ctx context.Context, orgID, id string) (feed.Change, error) {
-	var c feed.Change
-	err := retry("read a deletion", func() error {
-		return s.pool.QueryRow(ctx, deletedSQL, orgID, id).Scan(&c.XID)
+// Deleted returns the change that deleted the link, when that was within the last minutes, and otherwise the zero Change.
+// Whoever says that a link is gone waits for it first, as the deletion did (freshness.md, control 4).
+func (s *Store) Deleted(ctx context.Context, orgID, id string) (c feed.Change, err error) {
+	err = s.snapshot(ctx, "read a deletion", func(tx pgx.Tx) error {
+		var xid uint64
+		if err := tx.QueryRow(ctx, deletedSQL, orgID, id).Scan(&xid); err != nil {
+			return err
+		}
+		c, err = earlierChange(ctx, tx, xid)
+		return err
 	})
 	if errors.Is(err, ErrNotFound) {
 		return feed.Change{}, nil
@@ -211,8 +215,8 @@ const updateLinkSQL = `
 
 // UpdateLink applies the patch and returns the row with URL. Errors: ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken. The
 // change names what edges must forget; when there is nothing (a new title, or a patch that repeats what is there and so
-// writes nothing), its XID is the last transaction that gave edges something to forget, so that a repeated call waits for
-// the first.
+// writes nothing), it is the last change that gave edges something to forget, so that a repeated call waits for what the
+// first one waited for.
 func (s *Store) UpdateLink(ctx context.Context, orgID, id string, p catalog.Patch) (catalog.Link, feed.Change, error) {
 	var updated catalog.Link
 	var changed feed.Change
@@ -232,8 +236,9 @@ func (s *Store) UpdateLink(ctx context.Context, orgID, id string, p catalog.Patc
 			}
 		}
 		if same(before.Link, after) {
-			updated, changed = before.Link, feed.Change{XID: changedXID}
-			return nil
+			updated = before.Link
+			changed, err = earlierChange(ctx, tx, changedXID)
+			return err
 		}
 		arguments := append([]any{orgID, id}, linkArguments(after)...)
 		if _, err := tx.Exec(ctx, updateLinkSQL, arguments...); err != nil {
@@ -244,8 +249,7 @@ func (s *Store) UpdateLink(ctx context.Context, orgID, id string, p catalog.Patc
 			return err
 		}
 		updated = result.Link
-		changed, err = change(ctx, tx)
-		changed.XID = changedXID
+		changed, err = earlierChange(ctx, tx, changedXID)
 		return err
 	})
 	if err != nil {

@@ -69,13 +69,25 @@ func (s *Store) in(ctx context.Context, options pgx.TxOptions, f func(pgx.Tx) er
 	return err
 }
 
-const changeSQL = `
-	select pg_current_xact_id(), coalesce(max(c.id), 0), array_agg(distinct t.tag) filter (where t.tag is not null)
-	from changes c left join lateral unnest(c.tags) as t (tag) on true
-	where c.xid = pg_current_xact_id()`
+// changeRows joins what one transaction wrote into changes, as far as it was not purged.
+const changeRows = `
+	coalesce(max(c.id), 0), array_agg(distinct t.tag) filter (where t.tag is not null)
+	from changes c left join lateral unnest(c.tags) as t (tag) on true`
 
-// change returns what the transaction made edges forget so far: its rows of changes, joined.
+const changeSQL = `select pg_current_xact_id(),` + changeRows + ` where c.xid = pg_current_xact_id()`
+
+// change returns what the transaction made edges forget so far.
 func change(ctx context.Context, tx pgx.Tx) (c feed.Change, err error) {
 	err = tx.QueryRow(ctx, changeSQL).Scan(&c.XID, &c.ID, &c.Tags)
+	return c, err
+}
+
+const earlierChangeSQL = `select` + changeRows + ` where c.xid = $1`
+
+// earlierChange returns what an earlier transaction made edges forget, so that a repeated call can tell them again and wait
+// for what the first one waited for.
+func earlierChange(ctx context.Context, tx pgx.Tx, xid uint64) (feed.Change, error) {
+	c := feed.Change{XID: xid}
+	err := tx.QueryRow(ctx, earlierChangeSQL, xid).Scan(&c.ID, &c.Tags)
 	return c, err
 }

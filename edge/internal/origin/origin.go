@@ -89,8 +89,7 @@ func (o *Origin) Link(ctx context.Context, domain, code string) (Found, error) {
 		query = onCustomDomain
 	}
 	found, err := o.ask(ctx, query, domain, code)
-	// A connection that died while it lay in the pool is found out by the first question; another one may be alive.
-	if err != nil && ctx.Err() == nil && (postgres.Unreachable(err) || postgres.Code(err) == postgres.PlanChanged) {
+	if postgres.Code(err) == postgres.PlanChanged {
 		found, err = o.ask(ctx, query, domain, code)
 	}
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// loadTimeout bounds one question to Postgres, with the wait for its turn; a click waits for two at most.
+	// loadTimeout bounds one question to Postgres, and the wait for a turn to ask. A load asks twice at most, and a click waits
+	// for two loads at most.
 	loadTimeout = time.Second
 	// maxLoads is how many questions may be open at once, maxQueued how many more keys may wait for their turn.
 	maxLoads  = 64
@@ -78,7 +79,7 @@ func (r *Replica) fetch(hash uint64, key string, domain int) ([]byte, error) {
 	return l.value, l.err
 }
 
-// join returns the running load of a key, or starts one. Every load ends within loadTimeout and a little.
+// join returns the running load of a key, or starts one. Every load ends within three times loadTimeout.
 func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bool) {
 	r.loads.mu.Lock()
 	defer r.loads.mu.Unlock()
@@ -122,10 +123,10 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 		return
 	}
 	r.counts.loads.Add(1)
-	name, code := key[:domain], key[domain+1:]
-	e, complete, err := r.load(ctx, key, name, code)
-	if err == nil && !complete {
-		e, complete, err = r.load(ctx, key, name, code)
+	e, complete, err := r.ask(key, domain)
+	if err != nil && unreachable(err) {
+		// The time may have run out because this process stood still, and the connection may be one of yesterday's.
+		e, complete, err = r.ask(key, domain)
 	}
 	r.postgres.heard(err == nil || !unreachable(err), time.Now())
 	if err != nil {
@@ -138,6 +139,17 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 		r.remember(hash, e)
 		l.fresh = r.lease.Load().covers(time.Now(), r.options.Lease) && r.stamps.current(e)
 	}
+}
+
+// ask asks, and once more when the first answer told whose domain it is.
+func (r *Replica) ask(key string, domain int) (e entry, complete bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+	defer cancel()
+	name, code := key[:domain], key[domain+1:]
+	if e, complete, err = r.load(ctx, key, name, code); err == nil && !complete {
+		e, complete, err = r.load(ctx, key, name, code)
+	}
+	return e, complete, err
 }
 
 // load asks once. The stamps are read before the row is asked for, so that a change which comes between voids the entry. They

@@ -419,6 +419,23 @@ func TestManyRequestsForOneKeyAreOneLoad(t *testing.T) {
 	}
 }
 
+// A process that was stopped finds that the time of its loads has run out, and nobody is to blame.
+func TestLoadThatRanOutOfTimeIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.untilReady(t)
+	var asked atomic.Int64
+	f.loadFrom(func(ctx context.Context, _, _ string) (Answer, error) {
+		if asked.Add(1) == 1 {
+			<-ctx.Done()
+			return Answer{}, ctx.Err()
+		}
+		return Answer{OrgKey: "abcd", Value: []byte("v")}, nil
+	})
+	f.mustGet(t, "abcd", "code", "v")
+	f.mustGet(t, "abcd", "other", "v") // and Postgres does not count as down
+}
+
 func TestPanicInALoadIsItsError(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
