@@ -11,7 +11,7 @@ help: ## list the targets
 
 run: ## serve all of it from here: PostgreSQL, Redis, control, two edges, a demo organization
 	@$(SERVERS)
-	@$(GO) build -o $${RUN_DIR:-.run}/bin/local ./deploy/local && exec $${RUN_DIR:-.run}/bin/local
+	@$(GO) build -o "$${RUN_DIR:-.run}/bin/local" ./deploy/local && exec "$${RUN_DIR:-.run}/bin/local"
 
 test: ## every test, with a private PostgreSQL and Redis
 	@$(SERVERS)
@@ -35,8 +35,8 @@ fuzz: ## each fuzz target for FUZZTIME (10s)
 	.ci/fuzz
 
 bench: ## benchmarks of the hot path and the freshness run
-	$(GO) test -run '^$$' -bench . -benchmem ./edge ./shared/ratelimit
 	@$(SERVERS)
+	$(GO) test -run '^$$' -bench . -benchmem ./edge ./shared/ratelimit
 	$(GO) run ./bench freshness
 
 migrate: ## bring the database of DATABASE_URL up to date

@@ -114,7 +114,8 @@ func validationFailed(details []envelope.Detail) problem {
 // refuse answers err, and logs it when whoever runs the service must know.
 func (s *server) refuse(x *exchange, r *http.Request, err error) {
 	if errors.Is(r.Context().Err(), context.Canceled) {
-		return // the client hung up: nobody reads an answer
+		// The client hung up, or closed its sending side alone: without this net/http would tell it 200.
+		panic(http.ErrAbortHandler)
 	}
 	p := problemOf(err)
 	if p.status == http.StatusInternalServerError || p.causeLogged {

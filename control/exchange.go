@@ -21,7 +21,7 @@ const (
 	versionHeader = "Deeplink-Version"
 	version       = "1"
 
-	// requestTimeout bounds the work on one request. It is longer than any lease, so that a barrier can end by itself.
+	// requestTimeout bounds the work on one request. It is longer than a lease of the usual length, so that a barrier can end by itself.
 	requestTimeout = 10 * time.Second
 
 	// statusClientGone is logged for a client that hung up before its answer; it is never sent.

@@ -16,12 +16,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"deeplink/control/internal/store"
 	"deeplink/migrations"
 	"deeplink/shared/admin"
+	"deeplink/shared/bus"
 	"deeplink/shared/settings"
 )
 
@@ -35,16 +35,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// From the first signal on the next one kills, as it would without us.
 	context.AfterFunc(ctx, stop)
-	// go-redis logs by itself, to stderr, what its callers are told anyway. It has one logger for the whole process.
-	redis.SetLogger(silent{})
+	bus.Silence()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// silent is a logger of go-redis.
-type silent struct{}
-
-// Printf drops the line.
-func (silent) Printf(context.Context, string, ...any) {}
 
 // run runs one command and returns its exit code. Results go to stdout, everything else to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {

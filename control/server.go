@@ -119,10 +119,11 @@ func refuseMethod(x *exchange, r *http.Request) error {
 	return errMethod
 }
 
-// The bounds of a connection. A body may take readTimeout to arrive, on top of which come requestTimeout and the way back.
+// The bounds of a connection. A request, its body included, has to arrive within readTimeout, which leaves requestTimeout
+// time to answer it.
 const (
 	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 15 * time.Second
+	readTimeout       = 8 * time.Second
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = time.Minute
 	// maxHeader is what a header may take, in bytes; net/http adds 4 KiB for good measure.

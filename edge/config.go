@@ -31,11 +31,11 @@ type options struct {
 	settings.Log
 }
 
-// The bounds of settings. A lease must outlast a poll and its delays; the sum of lease and stale-if-error is kept in
-// milliseconds in an integer of Postgres.
+// The bounds of settings. A lease must outlast a poll and its delays; both together must stay well below the ten
+// minutes for which control remembers what was deleted.
 const (
 	minLease, maxLease = 500 * time.Millisecond, time.Minute
-	maxStaleIfError    = 24 * time.Hour
+	maxStaleIfError    = 5 * time.Minute
 	minCacheBytes      = 1 << 20
 	maxSlot            = 255
 	maxDrain           = time.Minute

@@ -38,6 +38,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// From the first signal on the next one kills, as it would without us.
 	context.AfterFunc(ctx, stop)
+	bus.Silence()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

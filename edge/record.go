@@ -14,7 +14,7 @@ import (
 // loaded, shared by all requests and never changed; what its methods return is part of it.
 //
 //	0  suspended, active         2 bytes of 0 or 1
-//	2  expiry                    int64, milliseconds since 1970, 0 for none
+//	2  expiry                    int64, milliseconds since 1970, or catalog.NoExpiry
 //	10 ends of the parts below   6 × uint32, each counted from the first part
 //	34 destination: path, query, fragment; data; landing page before and after its nonce
 //
@@ -55,9 +55,11 @@ func newRecord(base string, found origin.Found) (record, error) {
 	}
 	r := make(record, partsAt, partsAt+len(to.location)+len(data)+len(head)+len(tail))
 	r[0], r[1] = asByte(found.Suspended), asByte(link.IsActive)
+	expiry := int64(catalog.NoExpiry)
 	if link.Expiry != nil {
-		binary.LittleEndian.PutUint64(r[expiryAt:], uint64(link.Expiry.UnixMilli()))
+		expiry = link.Expiry.UnixMilli()
 	}
+	binary.LittleEndian.PutUint64(r[expiryAt:], uint64(expiry))
 	for i, part := range [parts][]byte{
 		to.location[:to.pathEnd], to.location[to.pathEnd:to.queryEnd], to.location[to.queryEnd:], data, head, tail,
 	} {
@@ -90,7 +92,7 @@ func asByte(set bool) byte {
 func (r record) suspended() bool { return r[0] != 0 }
 func (r record) active() bool    { return r[1] != 0 }
 
-// expiry is in milliseconds since 1970, 0 for none.
+// expiry is in milliseconds since 1970, or catalog.NoExpiry.
 func (r record) expiry() int64 { return int64(binary.LittleEndian.Uint64(r[expiryAt:])) }
 
 func (r record) end(part int) int {

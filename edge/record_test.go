@@ -29,9 +29,10 @@ func TestRecordKeepsWhatItWasMadeOf(t *testing.T) {
 		}}, 1893553445678, "https://a.example/p?q#f"},
 		{"an expiry before 1970", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x", Expiry: at("0001-01-01T00:00:00Z")}}, -62135596800000, ""},
 		{"an expiry far away", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x", Expiry: at("9999-12-31T23:59:59.999Z"), IsActive: true}}, 253402300799999, ""},
-		{"an organization's fallback", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x"}, AppConfig: catalog.AppConfig{FallbackURL: text("https://b.example")}}, 0, "https://b.example"},
-		{"a fallback that is none", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x", FallbackURL: text("javascript:alert(1)")}, AppConfig: catalog.AppConfig{FallbackURL: text("https://b.example")}}, 0, "https://b.example"},
-		{"none at all", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x", FallbackURL: text("javascript:alert(1)")}}, 0, ""},
+		{"an organization's fallback", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x"}, AppConfig: catalog.AppConfig{FallbackURL: text("https://b.example")}}, catalog.NoExpiry, "https://b.example"},
+		{"a fallback that is none", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x", FallbackURL: text("javascript:alert(1)")}, AppConfig: catalog.AppConfig{FallbackURL: text("https://b.example")}}, catalog.NoExpiry, "https://b.example"},
+		{"none at all", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x", FallbackURL: text("javascript:alert(1)")}}, catalog.NoExpiry, ""},
+		{"an expiry at the epoch", origin.Found{OrgKey: "abcd", Link: &catalog.Link{ShortCode: "x", Expiry: at("1970-01-01T00:00:00Z")}}, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -27,10 +27,11 @@ if command -v apt-get >/dev/null; then
 		printf '#!/bin/sh\nexit 101\n' | $root tee $policy >/dev/null
 		$root chmod +x $policy
 		trap '$root rm -f $policy' EXIT
+		trap 'exit 130' INT TERM HUP
 	fi
 	$root apt-get update -qq
 	# shellcheck disable=SC2086
-	DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/') >/dev/null
+	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/') >/dev/null
 elif command -v dnf >/dev/null; then
 	$root dnf install -y -q $(echo "$missing" | sed 's/postgresql/postgresql-server/')
 elif command -v apk >/dev/null; then

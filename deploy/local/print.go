@@ -34,7 +34,7 @@ Deeplink runs. Everything it keeps is in %[1]s; Ctrl-C stops it.
 Make a link, click it on both edges, delete it and click again (paste these in another terminal):
 
 curl -s -X POST %[4]s/links -H 'Authorization: Bearer %[6]s' -H 'Content-Type: application/json' -d '{"path":"/welcome","shortCode":"hello","fallbackUrl":"https://example.com/welcome","utmSource":"readme"}'
-curl -si %[2]s/%[7]s/hello %[3]s/%[7]s/hello?from=me | grep -iE '^(HTTP|Location)'
+curl -si %[2]s/%[7]s/hello '%[3]s/%[7]s/hello?from=me' | grep -iE '^(HTTP|Location)'
 curl -s -X DELETE -H 'Authorization: Bearer %[6]s' %[4]s/links/$(curl -s '%[4]s/links?search=hello' -H 'Authorization: Bearer %[6]s' | grep -oE '"id":"[^"]*","organizationId":"[^"]*","domainId":"[^"]*","shortCode":"hello"' | cut -d'"' -f4); curl -s %[2]s/%[7]s/hello %[3]s/%[7]s/hello
 
 `

@@ -79,7 +79,6 @@ func handler(ready func() error, metrics *prometheus.Registry) http.Handler {
 		"/metrics": promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}).ServeHTTP,
 		// Index answers the named profiles too.
 		"/debug/pprof/":        pprof.Index,
-		"/debug/pprof/cmdline": pprof.Cmdline,
 		"/debug/pprof/profile": pprof.Profile,
 		"/debug/pprof/symbol":  pprof.Symbol,
 		"/debug/pprof/trace":   pprof.Trace,

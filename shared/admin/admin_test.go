@@ -89,7 +89,6 @@ func TestRoutesAnswer(t *testing.T) {
 		"/debug/pprof/goroutine?debug=1":  {"goroutine profile: total"},
 		"/debug/pprof/heap?debug=1":       {"heap profile:"},
 		"/debug/pprof/":                   {"full goroutine stack dump"},
-		"/debug/pprof/cmdline":            {"admin.test"},
 		"/debug/pprof/trace?seconds=0.01": {"go 1."},
 		"/debug/pprof/symbol":             {"num_symbols: 1"},
 	} {

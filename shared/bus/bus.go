@@ -107,3 +107,12 @@ func hear(ctx context.Context, client *redis.Client, channel string, on func(str
 		}
 	}
 }
+
+// Silence keeps go-redis from logging by itself, to stderr and in a form of its own, what its callers are told anyway. It has one
+// logger for the whole process: main calls this before the first client is opened.
+func Silence() { redis.SetLogger(silent{}) }
+
+type silent struct{}
+
+// Printf drops the line.
+func (silent) Printf(context.Context, string, ...any) {}

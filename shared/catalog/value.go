@@ -184,8 +184,8 @@ func readTime(value json.RawMessage) (*Time, error) {
 		return nil, err
 	}
 	// time.Parse alone lets pass hours of one digit, commas for points and offsets of a whole day.
-	// RFC 3339 takes the letters in either case.
-	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
+	s = strings.ToUpper(s) // the letters may be in either case
+	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || !rfc3339.MatchString(s) {
 		return nil, errNotTime
 	}

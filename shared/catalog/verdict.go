@@ -1,6 +1,12 @@
 package catalog
 
-import "time"
+import (
+	"math"
+	"time"
+)
+
+// NoExpiry is the expiry of a link that has none; 0 is a time.
+const NoExpiry = math.MinInt64
 
 // Verdict says what a short URL of a known organization answers.
 type Verdict uint8
@@ -13,7 +19,7 @@ const (
 	Expired   Verdict = 4
 )
 
-// Judge returns the verdict over a link that exists. expiry is in milliseconds since 1970, 0 for none; a link has expired
+// Judge returns the verdict over a link that exists. expiry is in milliseconds since 1970, or NoExpiry; a link has expired
 // from that millisecond on.
 func Judge(suspended, active bool, expiry int64, now time.Time) Verdict {
 	switch {
@@ -21,7 +27,7 @@ func Judge(suspended, active bool, expiry int64, now time.Time) Verdict {
 		return Suspended
 	case !active:
 		return Inactive
-	case expiry != 0 && now.UnixMilli() >= expiry:
+	case expiry != NoExpiry && now.UnixMilli() >= expiry:
 		return Expired
 	}
 	return Resolves

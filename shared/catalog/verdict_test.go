@@ -17,14 +17,15 @@ func TestVerdictIsTheFirstThatApplies(t *testing.T) {
 		expected          catalog.Verdict
 	}{
 		{true, false, past, catalog.Suspended},
-		{true, true, 0, catalog.Suspended},
+		{true, true, catalog.NoExpiry, catalog.Suspended},
 		{false, false, past, catalog.Inactive},
-		{false, false, 0, catalog.Inactive},
+		{false, false, catalog.NoExpiry, catalog.Inactive},
 		{false, true, past, catalog.Expired},
 		{false, true, now.UnixMilli(), catalog.Expired},
 		{false, true, -1, catalog.Expired},
 		{false, true, future, catalog.Resolves},
-		{false, true, 0, catalog.Resolves},
+		{false, true, catalog.NoExpiry, catalog.Resolves},
+		{false, true, 0, catalog.Expired},
 	} {
 		if got := catalog.Judge(c.suspended, c.active, c.expiry, now); got != c.expected {
 			t.Errorf("Judge(%t, %t, %d): got %d, expected %d", c.suspended, c.active, c.expiry, got, c.expected)

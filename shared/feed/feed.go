@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
+
+// PollEvery is P: the pace at which every edge asks Postgres what has changed.
+const PollEvery = 250 * time.Millisecond
 
 // Redis channels. Every edge hears Hints, every control hears Acks.
 const (

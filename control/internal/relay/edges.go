@@ -81,7 +81,10 @@ func (r *Relay) see(ctx context.Context) error {
 		w.wake()
 	}
 	r.mu.Unlock()
-	return r.bury(ctx, next)
+	if err := r.bury(ctx, next); err != nil {
+		r.log.Warn("the row of a dead edge stays for now", "error", err)
+	}
+	return nil
 }
 
 const selectEdges = `select slot, incarnation::text, renewals, lease_ms, hold_ms, coalesce(applied::text, '') from edges`

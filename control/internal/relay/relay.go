@@ -34,8 +34,8 @@ const (
 )
 
 const (
-	// pollEvery is P, the pace of every edge's poll, and of the look at edges while nobody waits.
-	pollEvery = 250 * time.Millisecond
+	// pollEvery is the pace of the look at edges while nobody waits.
+	pollEvery = feed.PollEvery
 	// waitingEvery is the pace of the look at edges while somebody waits.
 	waitingEvery = 50 * time.Millisecond
 	// publishTimeout bounds the one try to send a hint.
@@ -55,10 +55,11 @@ type Relay struct {
 	redis *redis.Client
 	log   *slog.Logger
 
-	mu      sync.Mutex
-	view    *view
-	waiting map[*wait]struct{}
-	look    chan struct{} // one slot: somebody needs a newer view
+	mu       sync.Mutex
+	view     *view
+	waiting  map[*wait]struct{}
+	finished map[uint64]struct{} // transactions known to be complete
+	look     chan struct{}       // one slot: somebody needs a newer view
 
 	counts counts
 }
@@ -68,7 +69,7 @@ type Relay struct {
 func New(pool *pgxpool.Pool, client *redis.Client, log *slog.Logger) *Relay {
 	return &Relay{
 		pool: pool, redis: client, log: log,
-		waiting: make(map[*wait]struct{}), look: make(chan struct{}, 1), counts: newCounts(),
+		waiting: make(map[*wait]struct{}), finished: make(map[uint64]struct{}), look: make(chan struct{}, 1), counts: newCounts(),
 	}
 }
 
@@ -99,7 +100,7 @@ func (r *Relay) AwaitCreate(ctx context.Context, change feed.Change) Propagation
 }
 
 func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Duration) Propagation {
-	if change.XID == 0 {
+	if change.XID == 0 || r.isFinished(change.XID) {
 		return Complete
 	}
 	w := &wait{change: change, committed: time.Now(), acks: make(map[feed.Ack]struct{}), moved: make(chan struct{}, 1)}
@@ -110,7 +111,30 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	}
 	propagation := r.until(ctx, w, atMost)
 	r.counts.observe(propagation, time.Since(w.committed))
+	if propagation == Complete {
+		r.finish(change.XID)
+	}
 	return propagation
+}
+
+// maxFinished bounds the memory of what is complete.
+const maxFinished = 1 << 14
+
+// finish remembers that a transaction is complete, which it stays for ever: a repeated call need not tell the edges again.
+func (r *Relay) finish(xid uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.finished) == maxFinished {
+		clear(r.finished)
+	}
+	r.finished[xid] = struct{}{}
+}
+
+func (r *Relay) isFinished(xid uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.finished[xid]
+	return ok
 }
 
 // until waits for w to be complete, at most until no lease from before it can hold any more.
@@ -118,7 +142,8 @@ func (r *Relay) until(ctx context.Context, w *wait, atMost time.Duration) Propag
 	over := time.NewTimer(0)
 	defer over.Stop()
 	for {
-		done, lease := r.judge(w, time.Now())
+		now := time.Now()
+		done, lease := r.judge(w, now)
 		if done {
 			return Complete
 		}
@@ -126,7 +151,7 @@ func (r *Relay) until(ctx context.Context, w *wait, atMost time.Duration) Propag
 		if atMost > 0 {
 			limit = atMost
 		}
-		left := time.Until(w.committed.Add(limit))
+		left := w.committed.Add(limit).Sub(now)
 		if left <= 0 {
 			return Pending
 		}

@@ -97,11 +97,14 @@ type heard struct {
 	present, last map[int64]struct{}
 }
 
+// maxHeard bounds a generation while Redis is heard and Postgres can't be polled.
+const maxHeard = 1 << 16
+
 func (h *heard) add(id int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.present == nil {
-		h.present = make(map[int64]struct{})
+	if h.present == nil || len(h.present) == maxHeard {
+		h.present = make(map[int64]struct{}) // what is forgotten here only makes a poll come sooner
 	}
 	h.present[id] = struct{}{}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -106,7 +107,7 @@ func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bo
 func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.err = fmt.Errorf("load of a link panicked: %v", p)
+			l.err = fmt.Errorf("load of a link panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
 	if !r.postgres.allows(time.Now()) {
@@ -123,9 +124,9 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 		return
 	}
 	r.counts.loads.Add(1)
+	began := time.Now()
 	e, complete, err := r.ask(key, domain)
-	if err != nil && unreachable(err) {
-		// The time may have run out because this process stood still, and the connection may be one of yesterday's.
+	if err != nil && unreachable(err) && worthAnother(time.Since(began)) {
 		e, complete, err = r.ask(key, domain)
 	}
 	r.postgres.heard(err == nil || !unreachable(err), time.Now())
@@ -139,6 +140,12 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 		r.remember(hash, e)
 		l.fresh = r.lease.Load().covers(time.Now(), r.options.Lease) && r.stamps.current(e)
 	}
+}
+
+// worthAnother reports whether a question that failed after so long is asked again: at once when the connection had died in
+// the pool, and when the time ran out because this process stood still. A Postgres that hangs is waited for once.
+func worthAnother(took time.Duration) bool {
+	return took < loadTimeout/2 || took > loadTimeout+100*time.Millisecond
 }
 
 // ask asks, and once more when the first answer told whose domain it is.

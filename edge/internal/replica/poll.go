@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// pollEvery is P.
-	pollEvery = 250 * time.Millisecond
+	pollEvery = feed.PollEvery
 	// pollSoon is the pause before the next poll when this one found changes that no hint had brought: control, waiting, reads
 	// what was applied from the row that the next poll writes.
 	pollSoon = 25 * time.Millisecond
@@ -276,13 +275,13 @@ func (p *poller) deregister() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pollTimeout)
 	defer cancel()
+	defer p.disconnect()
 	if p.conn == nil || p.conn.IsClosed() {
 		if err := p.connect(ctx); err != nil {
 			p.replica.options.Log.Warn("the row in edges stays until it is found dead", "error", err)
 			return
 		}
 	}
-	defer p.disconnect()
 	_, err := p.conn.Exec(ctx, `delete from edges where slot = $1 and incarnation = $2`, p.replica.options.Slot, p.replica.incarnation)
 	if err != nil {
 		p.replica.options.Log.Warn("the row in edges stays until it is found dead", "error", err)

@@ -46,7 +46,8 @@ type Options struct {
 	// Database reaches the primary as the edge's role; the replica keeps one connection of its own to it.
 	Database *pgx.ConnConfig
 	Redis    *redis.Client
-	// Slot names this edge among all that run; two processes never share one.
+	// Slot names this edge among all that run. It must not be taken over while its old process may still answer: from then on
+	// control waits for the new one alone. A row that moves is not taken over.
 	Slot string
 	// Lease is L: how long after the begin of a poll the cache may answer.
 	Lease time.Duration

@@ -427,7 +427,7 @@ func TestLoadThatRanOutOfTimeIsTriedAgain(t *testing.T) {
 	var asked atomic.Int64
 	f.loadFrom(func(ctx context.Context, _, _ string) (Answer, error) {
 		if asked.Add(1) == 1 {
-			<-ctx.Done()
+			time.Sleep(loadTimeout + 200*time.Millisecond)
 			return Answer{}, ctx.Err()
 		}
 		return Answer{OrgKey: "abcd", Value: []byte("v")}, nil
@@ -660,6 +660,7 @@ func TestLeaseEndsByEitherClock(t *testing.T) {
 }
 
 func TestNothingIsLeftRunning(t *testing.T) {
+	testdb.New(t) // the server of all tests here outlives this one
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("run and stop", func(t *testing.T) {
 		f := newFixture(t, nil)
