@@ -73,7 +73,14 @@ func TestNobodyAnswersAClientThatIsGone(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, "GET", "/links", nil))
+	aborted := func() (cause any) {
+		defer func() { cause = recover() }()
+		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, "GET", "/links", nil))
+		return nil
+	}()
+	if aborted != http.ErrAbortHandler { // returning would make net/http send a 200 to a client that closed its sending side alone
+		t.Errorf("ended with %v, expected http.ErrAbortHandler", aborted)
+	}
 	if recorder.Body.Len() != 0 || !strings.Contains(log.String(), "status=499") || strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("sent %q, logged:\n%s\nexpected nothing sent, one line of status 499", recorder.Body, log)
 	}
