@@ -113,7 +113,8 @@ func validationFailed(details []envelope.Detail) problem {
 
 // refuse answers err, and logs it when whoever runs the service must know.
 func (s *server) refuse(x *exchange, r *http.Request, err error) {
-	if errors.Is(r.Context().Err(), context.Canceled) {
+	aboutBody := errors.Is(err, errBodyTimeout) || errors.Is(err, errBodyUnread) // net/http cancels for these too
+	if errors.Is(r.Context().Err(), context.Canceled) && !aboutBody {
 		// The client hung up, or closed its sending side alone: without this net/http would tell it 200.
 		panic(http.ErrAbortHandler)
 	}
