@@ -1,4 +1,15 @@
 // Command bench measures and attacks a Deeplink from outside, with control and edge as black boxes.
+//
+// `bench freshness` changes links and asks every edge at once (freshness.go, changes.go). `bench faults` does so while
+// everything breaks that can break:
+//
+//	faults.go    the command: one run, or runs of fault-tagged builds until each is caught (faultreport.go: what it prints)
+//	rig.go       the processes, each with proxies of its own to Postgres and Redis (package proxy, failover.go)
+//	run.go       who works when: writers, readers and attacks, and in the end the comparison with the database (database.go)
+//	nemesis.go   the faults, ambush.go those made of several (schedule.go: in which order)
+//	workload.go  who changes links, operators.go who changes organizations and domains and who edits by hand (caller.go: the API)
+//	reader.go    who reads, subject.go what there is to read
+//	history/     what was asked for and answered, and the judgement of every read
 package main
 
 import (
@@ -13,6 +24,7 @@ import (
 
 type commands struct {
 	Freshness freshnessCommand `cmd:"" help:"Change links and ask every edge as soon as each change is answered; count stale answers."`
+	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
 }
 
 func main() {

@@ -29,38 +29,59 @@ func (n *Node) URL() string { return "http://" + n.Addr }
 // StartControl starts a control on addr and waits until it is ready. Settings are environment variables, NAME=value; the last
 // of a name wins. Nodes stop without a drain delay: no balancer stands before them.
 func (s *Stack) StartControl(ctx context.Context, addr string, settings ...string) (*Node, error) {
+	node, err := s.LaunchControl(addr, settings...)
+	if err != nil {
+		return nil, err
+	}
+	return node, node.readyOrKilled(ctx)
+}
+
+// LaunchControl is StartControl without the wait.
+func (s *Stack) LaunchControl(addr string, settings ...string) (*Node, error) {
 	admin, err := freeAddr()
 	if err != nil {
 		return nil, err
 	}
-	return s.start(ctx, "control", addr, admin, append([]string{
+	return s.launch("control", addr, admin, append([]string{
 		"DATABASE_URL=" + s.Control, "REDIS_URL=" + s.Redis.URL(), "CONTROL_ADDR=" + addr, "CONTROL_ADMIN_ADDR=" + admin, "CONTROL_DRAIN=0s",
 	}, settings...))
 }
 
 // StartEdge starts an edge on addr and waits until it is ready. Its slot is addr unless the settings say otherwise.
 func (s *Stack) StartEdge(ctx context.Context, addr string, settings ...string) (*Node, error) {
+	node, err := s.LaunchEdge(addr, settings...)
+	if err != nil {
+		return nil, err
+	}
+	return node, node.readyOrKilled(ctx)
+}
+
+// LaunchEdge is StartEdge without the wait.
+func (s *Stack) LaunchEdge(addr string, settings ...string) (*Node, error) {
 	admin, err := freeAddr()
 	if err != nil {
 		return nil, err
 	}
-	return s.start(ctx, "edge", addr, admin, append([]string{
+	return s.launch("edge", addr, admin, append([]string{
 		"DATABASE_URL=" + s.Edge, "REDIS_URL=" + s.Redis.URL(), "EDGE_ADDR=" + addr, "EDGE_ADMIN_ADDR=" + admin,
 		"EDGE_SLOT=" + addr, "EDGE_DRAIN=0s",
 	}, settings...))
 }
 
-func (s *Stack) start(ctx context.Context, program, addr, admin string, settings []string) (*Node, error) {
+func (s *Stack) launch(program, addr, admin string, settings []string) (*Node, error) {
 	process, err := daemon.StartProgram(filepath.Join(s.options.Bin, program), nil, s.environment(settings...), s.options.Output)
 	if err != nil {
 		return nil, err
 	}
-	node := &Node{Program: process, Addr: addr, Admin: admin}
-	if err := node.Ready(ctx); err != nil {
-		_ = process.Kill()
-		return nil, fmt.Errorf("%s on %s: %w", program, addr, err)
+	return &Node{Program: process, Addr: addr, Admin: admin}, nil
+}
+
+func (n *Node) readyOrKilled(ctx context.Context) error {
+	if err := n.Ready(ctx); err != nil {
+		_ = n.Kill()
+		return fmt.Errorf("node on %s: %w", n.Addr, err)
 	}
-	return node, nil
+	return nil
 }
 
 // Ready waits until the node says that it is ready, for 30 s at most. It fails at once when the process ends.

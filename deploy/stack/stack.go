@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,11 +54,8 @@ const (
 // Build compiles control and edge into dir, from the module that the working directory belongs to. tags are build tags,
 // usually none.
 func Build(ctx context.Context, dir string, tags ...string) error {
-	arguments := []string{"build", "-o", dir + string(filepath.Separator)}
-	for _, tag := range tags {
-		arguments = append(arguments, "-tags", tag)
-	}
-	cmd := exec.CommandContext(ctx, "go", append(arguments, "deeplink/control", "deeplink/edge")...)
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "-tags", strings.Join(tags, ","),
+		"deeplink/control", "deeplink/edge")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build control and edge: %w\n%s", err, out)
 	}
@@ -162,8 +160,13 @@ func (s *Stack) login(ctx context.Context, group string) (string, error) {
 // Operate runs an operator's command of control, such as "org", "list", as the role of databaseURL, and returns the JSON that
 // it prints.
 func (s *Stack) Operate(ctx context.Context, databaseURL string, arguments ...string) (json.RawMessage, error) {
+	return s.OperateThrough(ctx, databaseURL, s.Redis.URL(), arguments...)
+}
+
+// OperateThrough is Operate with another way to Redis.
+func (s *Stack) OperateThrough(ctx context.Context, databaseURL, redisURL string, arguments ...string) (json.RawMessage, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.options.Bin, "control"), arguments...)
-	cmd.Env = s.environment("DATABASE_URL="+databaseURL, "REDIS_URL="+s.Redis.URL())
+	cmd.Env = s.environment("DATABASE_URL="+databaseURL, "REDIS_URL="+redisURL)
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError

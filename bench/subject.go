@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"deeplink/bench/history"
+)
+
+// subject is a key as readers know it: where to ask, and what an answer means.
+type subject struct {
+	*history.Key
+	// addresses are the short URLs that all show the state of the key: host, empty for the shared one, and path.
+	addresses []address
+}
+
+type address struct{ host, path string }
+
+// targets of a subject are its own, so that an answer that belongs to somebody else is seen.
+func (s *subject) target(n history.State) string {
+	return fmt.Sprintf("https://example.com/%s/%d", s.Name, n)
+}
+
+// state returns what an answer of an edge shows. ok is false for one that shows nothing.
+func (s *subject) state(status int, location []byte) (state history.State, ok bool) {
+	switch status {
+	case 404:
+		return history.Gone, true
+	case 410:
+		return history.Off, true
+	case 302:
+		return s.leads(location), true
+	}
+	return 0, false
+}
+
+// leads returns the state of a key that leads to location.
+func (s *subject) leads(location []byte) history.State {
+	number, own := bytes.CutPrefix(location, []byte("https://example.com/"+s.Name+"/"))
+	n, err := strconv.ParseUint(string(number), 10, 31)
+	if !own || err != nil {
+		return history.Foreign
+	}
+	return history.State(n)
+}
+
+// board is what there is to read. Writers add subjects and say which are hot.
+type board struct {
+	mu       sync.Mutex
+	subjects atomic.Pointer[[]*subject]
+	// hot has for each edge the subjects that just changed or are about to: that is where an edge can be wrong.
+	hot []chan *subject
+}
+
+const mostHot = 64
+
+func newBoard(edges int) *board {
+	b := &board{hot: make([]chan *subject, edges)}
+	for i := range b.hot {
+		b.hot[i] = make(chan *subject, mostHot)
+	}
+	b.subjects.Store(new([]*subject))
+	return b
+}
+
+// put shows a subject to the readers.
+func (b *board) put(s *subject) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.subjects.Store(new(append(append([]*subject{}, *b.subjects.Load()...), s)))
+}
+
+// remove retires a subject: nothing is known of it for certain any more.
+func (b *board) remove(s *subject) {
+	s.Retire()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var left []*subject
+	for _, other := range *b.subjects.Load() {
+		if other != s {
+			left = append(left, other)
+		}
+	}
+	b.subjects.Store(&left)
+}
+
+// heat has every edge asked for a subject at once. Readers that are busy already lose nothing by missing it.
+func (b *board) heat(s *subject) {
+	for _, edge := range b.hot {
+		select {
+		case edge <- s:
+		default:
+		}
+	}
+}
+
+// any returns some subject, nil when there is none.
+func (b *board) any() *subject {
+	all := *b.subjects.Load()
+	if len(all) == 0 {
+		return nil
+	}
+	return all[rand.IntN(len(all))]
+}
