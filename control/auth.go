@@ -13,13 +13,13 @@ import (
 	"deeplink/shared/ratelimit"
 )
 
-// keyed answers a request for the organization whose key it carries.
-type keyed func(x *exchange, r *http.Request, organization catalog.Organization) error
+// authorized answers a request for the organization whose credential it carries.
+type authorized func(x *exchange, r *http.Request, organization catalog.Organization) error
 
 // withKey lets requests with a key of the tier through to h, counted under surface, in the order of checks of decisions.md
 // 5: credential and suspension, tier, rate limit, plan, feature. Nothing of the request but its Authorization is looked at
 // before that.
-func (s *server) withKey(tier apikey.Tier, surface ratelimit.Surface, h keyed) handler {
+func (s *server) withKey(tier apikey.Tier, surface ratelimit.Surface, h authorized) handler {
 	return func(x *exchange, r *http.Request) error {
 		credential, err := s.credential(r)
 		if err != nil {
@@ -41,14 +41,33 @@ func (s *server) withKey(tier apikey.Tier, surface ratelimit.Surface, h keyed) h
 			s.metrics.limited(surface)
 			return errRateLimited{wait}
 		}
-		if organization.Plan == nil {
-			return errPlanNotSelected
+		if err := requireAPIAccess(organization); err != nil {
+			return err
 		}
-		if !organization.Plan.Terms().APIAccess {
-			return errNoAPIAccess
+		x.actor = store.Actor{
+			Type: store.ActorKey, ID: credential.KeyID, DisplayKey: credential.DisplayKey, Address: s.client(r), RequestID: x.requestID,
 		}
 		return h(x, r, organization)
 	}
+}
+
+// requirePlan refuses an organization that has not selected a plan.
+func requirePlan(o catalog.Organization) error {
+	if o.Plan == nil {
+		return errPlanNotSelected
+	}
+	return nil
+}
+
+// requireAPIAccess refuses an organization whose plan does not have keys.
+func requireAPIAccess(o catalog.Organization) error {
+	if err := requirePlan(o); err != nil {
+		return err
+	}
+	if !o.Plan.Terms().APIAccess {
+		return errNoAPIAccess
+	}
+	return nil
 }
 
 // credential returns what the request's key stands for. The error is errCredential whatever is wrong with the key, so that

@@ -38,7 +38,8 @@ func (w *world) launch(path string, settings ...string) (*process, *daemon.Progr
 	w.t.Helper()
 	api, admin := freeAddress(w.t), freeAddress(w.t)
 	p := &process{t: w.t, base: "http://" + api, admin: "http://" + admin, log: new(lockedBuffer)}
-	settings = append(append(w.settings(), "CONTROL_ADDR="+api, "CONTROL_ADMIN_ADDR="+admin, "CONTROL_DRAIN=0s"), settings...)
+	settings = append(append(w.settings(),
+		"CONTROL_ADDR="+api, "CONTROL_ADMIN_ADDR="+admin, "CONTROL_DRAIN=0s", "CONTROL_CANARY=0s"), settings...)
 	program, err := daemon.StartProgram(path, nil, settings, p.log)
 	if err != nil {
 		w.t.Fatal(err)

@@ -2,11 +2,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"deeplink/control/internal/session"
 	"deeplink/shared/settings"
 )
 
@@ -40,14 +44,66 @@ type spread struct {
 	LinkBaseURL settings.LinkBase `required:"" env:"LINK_BASE_URL" placeholder:"$$LINK_BASE_URL" help:"What short URLs on the shared host begin with, such as https://go.example.com."`
 }
 
+// portalSettings say whose session tokens the portal believes, where plans are paid for, and who is asked about domains.
+type portalSettings struct {
+	KeysURL     string `name:"portal-jwks-url" env:"PORTAL_JWKS_URL" help:"Where the identity provider publishes its keys. Without it the portal answers 501."`
+	Issuer      string `name:"portal-issuer" env:"PORTAL_ISSUER" help:"The issuer (iss) of session tokens. Required with PORTAL_JWKS_URL."`
+	Audience    string `name:"portal-audience" env:"PORTAL_AUDIENCE" help:"What session tokens must be for (aud). Not looked at when it is not set."`
+	OrgClaim    string `name:"portal-org-claim" env:"PORTAL_ORG_CLAIM" default:"org_id" help:"Claim with the id under which the identity provider knows the organization."`
+	RoleClaim   string `name:"portal-role-claim" env:"PORTAL_ROLE_CLAIM" default:"org_role" help:"Claim with the role: member, admin or owner, also with org: before it."`
+	DNS         string `name:"portal-dns" env:"PORTAL_DNS" help:"DNS server that is asked about custom domains, as host:port. The system's when it is not set."`
+	CheckoutURL string `name:"billing-checkout-url" env:"BILLING_CHECKOUT_URL" help:"Page where plans are paid for. Without it there is no checkout (501)."`
+	// SigningKey is a secret: kong would repeat it if it were of a type that can refuse it.
+	SigningKey string `name:"billing-signing-key" env:"BILLING_SIGNING_KEY" help:"64 hex digits with which the addresses of checkouts are signed. Required with BILLING_CHECKOUT_URL."`
+}
+
+// sessions returns who verifies session tokens, or nil when no identity provider is set up.
+func (p *portalSettings) sessions(log *slog.Logger) (*session.Verifier, error) {
+	if p.KeysURL == "" {
+		return nil, nil
+	}
+	verifier, err := session.New(session.Options{
+		KeysURL: p.KeysURL, Issuer: p.Issuer, Audience: p.Audience, OrganizationClaim: p.OrgClaim, RoleClaim: p.RoleClaim, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--portal-jwks-url ($PORTAL_JWKS_URL) and --portal-issuer ($PORTAL_ISSUER): %w", err)
+	}
+	return verifier, nil
+}
+
+// checkout returns who makes the addresses of checkouts, or nil when there is no billing page.
+func (p *portalSettings) checkout() (*checkout, error) {
+	return newCheckout(p.CheckoutURL, p.SigningKey)
+}
+
+// check returns what is wrong with the settings.
+func (p *portalSettings) check() error {
+	if _, err := p.sessions(nil); err != nil {
+		return err
+	}
+	if _, err := p.checkout(); err != nil {
+		return err
+	}
+	if p.DNS == "" {
+		return nil
+	}
+	var server settings.Address
+	if err := server.UnmarshalText([]byte(p.DNS)); err != nil || strings.HasPrefix(p.DNS, ":") {
+		return errors.New("--portal-dns ($PORTAL_DNS) must be host:port")
+	}
+	return nil
+}
+
 // serveCommand are the settings of control serve.
 type serveCommand struct {
 	spread
+	portalSettings
 	Addr           settings.Address     `name:"control-addr" env:"CONTROL_ADDR" default:":8081" help:"Where the API listens."`
 	AdminAddr      settings.Address     `name:"control-admin-addr" env:"CONTROL_ADMIN_ADDR" default:"127.0.0.1:9081" help:"Where health, metrics and profiles are. Not for the public."`
 	TrustedProxies settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For is believed, as CIDRs with commas between."`
-	Connections    settings.Connections `name:"control-database-connections" env:"CONTROL_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL answer requests; 3 more do the rest."`
+	Connections    settings.Connections `name:"control-database-connections" env:"CONTROL_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL answer requests; 5 more do the rest."`
 	Drain          time.Duration        `name:"control-drain" env:"CONTROL_DRAIN" default:"1s" help:"How long to go on after readiness was given up, so that balancers notice."`
+	Canary         time.Duration        `name:"control-canary" env:"CONTROL_CANARY" default:"10s" help:"How often to make a link, edit and delete it and see for each that every edge shows it. 0s: never."`
 }
 
 // parseCommand reads the command line and the environment. The error says which setting is bad and why. Help goes to stdout, after
@@ -80,6 +136,12 @@ func (c *serveCommand) Validate() error {
 	}
 	if c.Drain < 0 || c.Drain > time.Minute {
 		return errors.New("--control-drain ($CONTROL_DRAIN) must be from 0s to 1m")
+	}
+	if c.Canary != 0 && (c.Canary < minCanary || c.Canary > maxCanary) {
+		return fmt.Errorf("--control-canary ($CONTROL_CANARY) must be from %v to %v, or 0s", minCanary, maxCanary)
+	}
+	if err := c.portalSettings.check(); err != nil {
+		return err
 	}
 	return c.spread.Validate()
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"deeplink/control/internal/session"
 	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
 	"deeplink/shared/envelope"
@@ -28,6 +29,11 @@ var (
 	errTier            = errors.New("wrong key tier")
 	errPlanNotSelected = errors.New("no plan selected")
 	errNoAPIAccess     = errors.New("plan without api_access")
+	errNoCustomDomains = errors.New("plan without custom_domains")
+	errRole            = errors.New("role below the minimum")
+	errUseBilling      = errors.New("paid plan not selected through checkout")
+	errNoPortal        = errors.New("no identity provider set up")
+	errNoCheckout      = errors.New("no billing page set up")
 )
 
 // errRateLimited carries how long to wait.
@@ -41,6 +47,7 @@ type problem struct {
 	message                string
 	code                   string
 	quota, feature         string
+	billingEndpoint        string
 	details                []envelope.Detail
 	challenge, causeLogged bool
 }
@@ -53,25 +60,38 @@ var problems = []struct {
 }{
 	{errAbsoluteTarget, problem{status: http.StatusBadRequest, message: "The request target must be a path."}},
 	{errBodyUnread, problem{status: http.StatusBadRequest, message: "The request body could not be read."}},
-	{errCredential, problem{status: http.StatusUnauthorized, message: "Missing or invalid credential.", challenge: true}},
+	{errCredential, unproven},
+	{session.ErrInvalid, unproven},
 	{store.ErrQuotaExceeded, problem{status: http.StatusPaymentRequired, message: "The plan's number of links is used up.", code: "QUOTA_EXCEEDED", quota: "links"}},
+	{session.ErrNoOrganization, problem{status: http.StatusUnauthorized, message: "The session token has no active organization.", challenge: true}},
 	{errPlanNotSelected, problem{status: http.StatusPaymentRequired, message: "The organization has no plan selected.", code: "PLAN_NOT_SELECTED"}},
+	{store.ErrDomainQuota, problem{status: http.StatusPaymentRequired, message: fmt.Sprintf("The organization has %d custom domains, as many as it may.", store.MaxDomains), code: "QUOTA_EXCEEDED", quota: "domains"}},
 	{errTier, problem{status: http.StatusForbidden, message: "This key is not for this surface."}},
 	{errNoAPIAccess, problem{status: http.StatusForbidden, message: "The plan does not include access by API key.", code: "FEATURE_NOT_AVAILABLE", feature: "api_access"}},
+	{errNoCustomDomains, problem{status: http.StatusForbidden, message: "The plan does not include custom domains.", code: "FEATURE_NOT_AVAILABLE", feature: "custom_domains"}},
+	{errRole, problem{status: http.StatusForbidden, message: "Your role in the organization does not allow this."}},
 	{errNoRoute, problem{status: http.StatusNotFound, message: "There is nothing at this path."}},
 	{store.ErrNotFound, problem{status: http.StatusNotFound, message: "Link not found."}},
 	{store.ErrDomainNotFound, problem{status: http.StatusNotFound, message: "Domain not found."}},
 	{errMethod, problem{status: http.StatusMethodNotAllowed, message: "This path does not take this method."}},
 	{errBodyTimeout, problem{status: http.StatusRequestTimeout, message: "The request body was not sent in time."}},
 	{store.ErrShortCodeTaken, problem{status: http.StatusConflict, message: "The short code is already in use in this organization."}},
+	{store.ErrHostTaken, problem{status: http.StatusConflict, message: "The host is already in use."}},
+	{store.ErrDomainInUse, problem{status: http.StatusConflict, message: "The domain still has links."}},
+	{store.ErrDomainDefault, problem{status: http.StatusConflict, message: "The default domain cannot be deleted."}},
 	{errBodyTooLarge, problem{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The request body is larger than %d bytes.", maxBody)}},
 	{errMediaType, problem{status: http.StatusUnsupportedMediaType, message: "The request body must be application/json."}},
+	{errUseBilling, problem{status: http.StatusUnprocessableEntity, message: "A paid plan is selected through checkout.", code: "USE_BILLING_FLOW", billingEndpoint: billingPath}},
 	{store.ErrAppConfigMissing, problem{status: http.StatusPreconditionRequired, message: "Register an app config before the first link.", code: "APP_CONFIG_REQUIRED"}},
+	{errNoPortal, problem{status: http.StatusNotImplemented, message: "No identity provider is set up for the portal."}},
+	{errNoCheckout, problem{status: http.StatusNotImplemented, message: "No billing page is set up."}},
 	{store.ErrUnavailable, unavailable},
+	{session.ErrUnavailable, unavailable},
 	{context.DeadlineExceeded, unavailable},
 }
 
 var (
+	unproven    = problem{status: http.StatusUnauthorized, message: "Missing or invalid credential.", challenge: true}
 	unavailable = problem{status: http.StatusServiceUnavailable, message: "The service is not available at the moment. Retry with backoff.", causeLogged: true}
 	internal    = problem{status: http.StatusInternalServerError, message: "Something went wrong on our side. Retry with backoff and quote the request id."}
 )
@@ -133,7 +153,7 @@ func (x *exchange) refuse(r *http.Request, p problem) {
 		requestID = x.requestID
 	}
 	e := envelope.New(p.status, p.message, r.URL.EscapedPath(), requestID, time.Now())
-	e.Details, e.Code, e.Quota, e.Feature = p.details, p.code, p.quota, p.feature
+	e.Details, e.Code, e.Quota, e.Feature, e.BillingEndpoint = p.details, p.code, p.quota, p.feature, p.billingEndpoint
 	if p.challenge {
 		x.Header().Set("WWW-Authenticate", "Bearer")
 	}

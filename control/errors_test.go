@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"deeplink/control/internal/relay"
+	"deeplink/control/internal/session"
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
@@ -228,7 +229,8 @@ func TestEveryKnownErrorHasItsRow(t *testing.T) {
 	t.Parallel()
 	for err, status := range map[error]int{
 		store.ErrNotFound: 404, store.ErrDomainNotFound: 404, store.ErrShortCodeTaken: 409, store.ErrQuotaExceeded: 402,
-		store.ErrAppConfigMissing: 428, store.ErrUnavailable: 503, context.DeadlineExceeded: 503,
+		store.ErrAppConfigMissing: 428, store.ErrUnavailable: 503, context.DeadlineExceeded: 503, store.ErrHostTaken: 409, store.ErrDomainInUse: 409,
+		store.ErrDomainDefault: 409, store.ErrDomainQuota: 402, session.ErrInvalid: 401, session.ErrNoOrganization: 401, session.ErrUnavailable: 503,
 		errRateLimited{time.Second}: 429, errors.New("anything else"): 500,
 	} {
 		if p := problemOf(fmt.Errorf("wrapped: %w", err)); p.status != status {

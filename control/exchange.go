@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"deeplink/control/internal/store"
 	"deeplink/shared/clientip"
 	"deeplink/shared/requestid"
 )
@@ -35,8 +36,10 @@ type exchange struct {
 	// requestID is on the answer and in the log; fromClient tells whether the client sent it.
 	requestID  string
 	fromClient bool
-	// organizationID and keyID are empty until the credential is known.
-	organizationID, keyID string
+	// organizationID, and keyID or subject, are empty until the credential is known.
+	organizationID, keyID, subject string
+	// actor is who makes the changes of this request. It is set for a handler that was let through.
+	actor store.Actor
 	// status is what was sent, 0 before.
 	status int
 }
@@ -113,8 +116,14 @@ func (s *server) observe(next http.Handler) http.Handler {
 				slog.String("requestId", x.requestID),
 				slog.String("network", s.network(r)),
 			}
+			if x.organizationID != "" {
+				attributes = append(attributes, slog.String("organizationId", x.organizationID))
+			}
 			if x.keyID != "" {
-				attributes = append(attributes, slog.String("organizationId", x.organizationID), slog.String("keyId", x.keyID))
+				attributes = append(attributes, slog.String("keyId", x.keyID))
+			}
+			if x.subject != "" {
+				attributes = append(attributes, slog.String("subject", x.subject))
 			}
 			s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attributes...)
 		}()
@@ -122,23 +131,28 @@ func (s *server) observe(next http.Handler) http.Handler {
 	})
 }
 
-// network returns the /24 or /48 that the client is in: enough to see where a flood comes from, too little to name a person.
-func (s *server) network(r *http.Request) string {
+// client returns the address of the request (decisions.md 8). It is the zero one when the connection has none.
+func (s *server) client(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return ""
+		return netip.Addr{}
 	}
 	var forwardedFor [][]byte
 	for _, line := range r.Header.Values(clientip.Header) {
 		forwardedFor = append(forwardedFor, []byte(line))
 	}
-	client := s.proxies.Client(peer.Addr(), forwardedFor)
+	return s.proxies.Client(peer.Addr(), forwardedFor)
+}
+
+// network returns the /24 or /48 that the client is in: enough to see where a flood comes from, too little to name a person.
+func (s *server) network(r *http.Request) string {
+	client := s.client(r)
 	bits := 48
 	if client.Is4() {
 		bits = 24
 	}
 	network, err := client.Prefix(bits)
-	if err != nil {
+	if err != nil || !network.IsValid() {
 		return ""
 	}
 	return network.String()

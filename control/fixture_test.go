@@ -17,6 +17,7 @@ import (
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
+	"deeplink/shared/clientip"
 	"deeplink/shared/daemon"
 	"deeplink/shared/testdb"
 	"deeplink/shared/testredis"
@@ -108,7 +109,7 @@ func start(t testing.TB, databaseURL, redisURL string, flags ...string) *process
 	ended := make(chan int, 1)
 	arguments := append([]string{
 		"--database-url=" + databaseURL, "--redis-url=" + redisURL, "--link-base-url=" + testLinkBase,
-		"--control-addr=" + api, "--control-admin-addr=" + admin, "--control-drain=0s", "--log-format=json",
+		"--control-addr=" + api, "--control-admin-addr=" + admin, "--control-drain=0s", "--control-canary=0s", "--log-format=json",
 	}, flags...)
 	go func() { ended <- run(ctx, arguments, io.Discard, p.log) }()
 	p.stop = sync.OnceValue(func() int {
@@ -224,6 +225,8 @@ type client struct {
 	base string
 	key  string
 	http *http.Client
+	// from returns where a trusted proxy says that a request comes from. Nil: no proxy.
+	from func() string
 }
 
 func (p *process) client(key string) *client {
@@ -308,6 +311,9 @@ func (c *client) try(method, path, body string, headers ...string) (reply, error
 	}
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if c.from != nil {
+		request.Header.Set(clientip.Header, c.from())
 	}
 	for i := 0; i < len(headers); i += 2 {
 		if headers[i+1] == "" {

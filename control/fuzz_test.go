@@ -15,6 +15,7 @@ import (
 	"deeplink/shared/catalog"
 	"deeplink/shared/qr"
 	"deeplink/shared/settings"
+	"deeplink/shared/strictjson"
 )
 
 // FuzzBodies sends bodies to a create and an update, through everything but the key and its limit, to a real Postgres. Whatever they
@@ -37,7 +38,10 @@ func FuzzBodies(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s := newServer(b, c, slog.New(slog.DiscardHandler))
+	s, err := newServer(b, c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		f.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.relay.Run(ctx) }()
@@ -46,7 +50,7 @@ func FuzzBodies(f *testing.F) {
 		<-ended
 		b.close()
 	})
-	as := func(h keyed) http.HandlerFunc {
+	as := func(h authorized) http.HandlerFunc {
 		return s.answer(func(x *exchange, r *http.Request) error { return h(x, r, organization.Organization) })
 	}
 	router := chi.NewRouter()
@@ -107,6 +111,26 @@ func once(t *testing.T, raw string, err error) {
 		}
 		seen[field.Field] = true
 	}
+}
+
+// FuzzObject reads small bodies: what is accepted is within the bounds, what is refused is named once.
+func FuzzObject(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"graceSeconds":604800,"host":"a.example"}`, `{"graceSeconds":-1}`, `{"graceSeconds":1e3,"x":1}`, `{"host":null}`, `[]`, `null`, `1`, `{"host":{}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if strictjson.Check(body, maxDepth) != nil {
+			return // nobody reads it
+		}
+		o := readObject(body, "graceSeconds", "host")
+		grace := o.integer("graceSeconds", 7, 0, 604800)
+		_, ok := o.text("host")
+		err := o.err()
+		if grace < 0 || grace > 604800 || err == nil && !ok {
+			t.Errorf("%s: %d seconds, with a host: %t, %v", body, grace, ok, err)
+		}
+		once(t, string(body), err)
+	})
 }
 
 // FuzzPlain judges paths: one that passes is the same after every cleaning that a proxy might do.

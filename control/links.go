@@ -35,7 +35,7 @@ func (s *server) createLink(x *exchange, r *http.Request, organization catalog.O
 	if err != nil {
 		return err
 	}
-	link, change, err := s.store.CreateLink(r.Context(), organization, wanted)
+	link, change, err := s.store.By(x.actor).CreateLink(r.Context(), organization, wanted)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (s *server) listLinks(x *exchange, r *http.Request, organization catalog.Or
 
 // getLink answers GET /links/{id}.
 func (s *server) getLink(x *exchange, r *http.Request, organization catalog.Organization) error {
-	id, err := linkID(r)
+	id, err := pathID(r)
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func (s *server) getLink(x *exchange, r *http.Request, organization catalog.Orga
 
 // updateLink answers PATCH /links/{id}.
 func (s *server) updateLink(x *exchange, r *http.Request, organization catalog.Organization) error {
-	id, badID := linkID(r)
+	id, badID := pathID(r)
 	patch, badPatch := readPatch(x, r)
 	if err := invalid(badID, badPatch); err != nil {
 		return err
 	}
-	link, change, err := s.store.UpdateLink(r.Context(), organization.ID, id, patch)
+	link, change, err := s.store.By(x.actor).UpdateLink(r.Context(), organization.ID, id, patch)
 	if err != nil {
 		return s.gone(x, r, organization, id, err)
 	}
@@ -97,11 +97,11 @@ func readPatch(x *exchange, r *http.Request) (catalog.Patch, error) {
 
 // deleteLink answers DELETE /links/{id}.
 func (s *server) deleteLink(x *exchange, r *http.Request, organization catalog.Organization) error {
-	id, err := linkID(r)
+	id, err := pathID(r)
 	if err != nil {
 		return err
 	}
-	change, err := s.store.DeleteLink(r.Context(), organization.ID, id)
+	change, err := s.store.By(x.actor).DeleteLink(r.Context(), organization.ID, id)
 	if err != nil {
 		return s.gone(x, r, organization, id, err)
 	}
@@ -134,8 +134,8 @@ func (s *server) gone(x *exchange, r *http.Request, organization catalog.Organiz
 	return err
 }
 
-// linkID returns the id in the path, in lower case.
-func linkID(r *http.Request) (string, error) {
+// pathID returns the id in the path, in lower case.
+func pathID(r *http.Request) (string, error) {
 	id, ok := catalog.ValidUUID(chi.URLParam(r, "id"))
 	if !ok {
 		return "", catalog.Invalid{Fields: []catalog.FieldError{{Field: "id", Message: "id must be a UUID"}}}

@@ -88,7 +88,10 @@ func (c *serveCommand) Run(t *task) error {
 	}
 	defer private.Close()
 
-	s := newServer(b, c, t.log)
+	s, err := newServer(b, c, t.log)
+	if err != nil {
+		return err
+	}
 	handler, err := s.handler()
 	if err != nil {
 		return err
@@ -107,6 +110,16 @@ func (c *serveCommand) Run(t *task) error {
 	group.Go(func() error { return admin.Serve(duties, private, ready.check, registry) })
 	group.Go(func() error { return s.relay.Run(duties) })
 	group.Go(func() error { return (&purger{store: duty, log: t.log}).run(duties) })
+	if s.sessions != nil {
+		registry.MustRegister(s.sessions.Collectors()...)
+		group.Go(func() error { return s.sessions.Run(duties) })
+	}
+	if c.Canary > 0 {
+		canary := newCanary(duty, s.relay, c.LinkBaseURL, c.Canary, t.log)
+		registry.MustRegister(canary.metrics.collectors()...)
+		// It ends with the first signal: it needs the relay, and nobody needs it.
+		group.Go(func() error { return canary.run(ctx) })
+	}
 	group.Go(func() error {
 		if err := httpServer.Serve(enveloped{api}); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve the API: %w", err)

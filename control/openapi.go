@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -17,9 +18,8 @@ import (
 // document returns the OpenAPI 3.1 document of the routes, and of what the edges at linkBase serve to the public.
 func document(routes []route, linkBase string) ([]byte, error) {
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	for name, schema := range schemas() {
-		registry.Map()[name] = schema
-	}
+	maps.Copy(registry.Map(), schemas())
+	maps.Copy(registry.Map(), portalSchemas())
 	api := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
@@ -31,6 +31,7 @@ func document(routes []route, linkBase string) ([]byte, error) {
 		Servers: []*huma.Server{{URL: "/", Description: "This service."}},
 		Tags: []*huma.Tag{
 			{Name: tagLinks, Description: "Deep links of an organization, with its server key."},
+			{Name: tagPortal, Description: "The organization's own affairs, with a session token of its identity provider. 30 requests a second and IP address."},
 			{Name: tagService, Description: "The service itself."},
 			{Name: tagEdge, Description: "What short URLs answer to the public. On a custom domain they have no organization key: https://{host}/{shortCode}."},
 		},
@@ -73,7 +74,7 @@ func errorResponses() map[string]*huma.Response {
 	all := make(map[string]*huma.Response)
 	add := func(status int, description string, p problem, code string) {
 		e := envelope.New(status, p.message, "/links", "8f0c5f0e", time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-		e.Details, e.Code, e.Quota, e.Feature = p.details, p.code, p.quota, p.feature
+		e.Details, e.Code, e.Quota, e.Feature, e.BillingEndpoint = p.details, p.code, p.quota, p.feature, p.billingEndpoint
 		response := described(description, map[string]*huma.MediaType{envelope.ContentType: {
 			Schema: reference(schemaError), Examples: map[string]*huma.Example{code: {Value: e}},
 		}})
@@ -125,16 +126,47 @@ func addEdge(api *huma.OpenAPI, linkBase string) {
 		Responses: responses([]int{400, 404, 410, 429, 500, 503}).
 			with(http.StatusOK, answered(schemaPublicLink, exampleLink().Public(), "The link, for any origin.")),
 	}}
+	api.Paths["/match"] = &huma.PathItem{Servers: edges, Post: &huma.Operation{
+		OperationID: "match", Tags: []string{tagEdge}, Summary: "Find the link that an app was installed for",
+		Description: "A token matches once, within 24 hours of its click, while its link resolves. On every host of the edges, for any origin. " +
+			"30 requests a minute and IP address, bodies of at most 16 KiB.",
+		RequestBody: body(schemaMatchClaim, matchExample{ClipboardToken: exampleToken, DeviceID: "8e6b1f04"}, mediaJSON),
+		Responses:   responses([]int{400, 413, 415, 429, 500, 503}).with(http.StatusOK, matchResponse()),
+	}}
 	api.Paths["/robots.txt"] = &huma.PathItem{Servers: edges, Get: &huma.Operation{
 		OperationID: "robots", Tags: []string{tagEdge}, Summary: "What crawlers may read",
 		Responses: responses(nil).with(http.StatusOK, described("The rules.", map[string]*huma.MediaType{"text/plain": {}})),
 	}}
+	addAssociations(api, edges)
 	// Both programs answer it.
 	api.Paths["/healthz"].Servers = append([]*huma.Server{{URL: "/", Description: "This service."}}, edges...)
 	api.Components.Responses["410"] = described("The link does not resolve any more.", map[string]*huma.MediaType{
 		envelope.ContentType: {Schema: reference(schemaError)},
 	})
 }
+
+// matchResponse is one answer for everything but a match, so that it tells nothing.
+func matchResponse() *huma.Response {
+	link := exampleLink()
+	return described("The link, or that there is none: the token is spent, unknown, forged or too old, or its link does not resolve.",
+		map[string]*huma.MediaType{mediaJSON: {
+			Schema: &huma.Schema{OneOf: []*huma.Schema{reference(schemaMatch), reference(schemaNoMatch)}},
+			Examples: map[string]*huma.Example{
+				"match": {Value: map[string]any{"matched": true, "matchType": "clipboard", "link": link.Public(),
+					"clickedAt": link.CreatedAt, "matchedAt": catalog.Time{Time: link.CreatedAt.Add(time.Minute)}}},
+				"noMatch": {Value: map[string]any{"matched": false, "matchType": nil, "link": nil}},
+			},
+		}})
+}
+
+// matchExample is the body of POST /match in the document.
+type matchExample struct {
+	ClipboardToken string `json:"clipboardToken"`
+	DeviceID       string `json:"deviceId"`
+}
+
+// exampleToken has the form of a match token. No key made it.
+const exampleToken = "AQGVUUyaAHs-jS87ahyeTxABnKlFCgcAAQIDBAUGBwgJCgsMDQ4PAAAAAAAAAAAAAAAAAAAAAA"
 
 // example is the body of a request in the document.
 type example struct {

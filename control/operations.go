@@ -15,6 +15,7 @@ import (
 // Tags of the document.
 const (
 	tagLinks   = "Links"
+	tagPortal  = "Portal"
 	tagService = "Service"
 	tagEdge    = "Edge"
 )
@@ -41,8 +42,7 @@ func listLinksOperation() huma.Operation {
 		Description: "The newest first. A page past the end is empty.",
 		Security:    withServerKey(),
 		Parameters: []*huma.Param{
-			parameter("page", &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxPage)), Default: 1}, "Page, counted from 1."),
-			parameter("limit", &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxLimit)), Default: defaultLimit}, "Links on a page."),
+			pageParameter(), limitParameter("Links on a page."),
 			parameter("isActive", &huma.Schema{Type: huma.TypeBoolean}, "Only active or only inactive links."),
 			parameter("search", bounded(0, maxSearch, ""), "Text in title, path or short code, in any case."),
 			parameter("tag", bounded(0, catalog.MaxTag, ""), "Only links with this tag."),
@@ -126,6 +126,14 @@ func withServerKey() []map[string][]string { return []map[string][]string{{secur
 
 func parameter(name string, schema *huma.Schema, description string) *huma.Param {
 	return &huma.Param{Name: name, In: "query", Description: description, Schema: schema}
+}
+
+func pageParameter() *huma.Param {
+	return parameter("page", &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxPage)), Default: 1}, "Page, counted from 1.")
+}
+
+func limitParameter(description string) *huma.Param {
+	return parameter("limit", &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxLimit)), Default: defaultLimit}, description)
 }
 
 func idParameter() *huma.Param {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -50,7 +52,15 @@ func (t *task) read(linkBase settings.LinkBase, f func(context.Context, *store.S
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(t.ctx, commandTimeout)
 	defer cancel()
-	return f(ctx, store.New(pool, string(linkBase)))
+	return f(ctx, store.New(pool, string(linkBase)).By(store.Actor{Type: store.ActorOperator, ID: login()}))
+}
+
+// login returns who runs the command: the name of the user, or the number where it has none, as in many a container.
+func login() string {
+	if current, err := user.Current(); err == nil && current.Username != "" {
+		return current.Username
+	}
+	return strconv.Itoa(os.Getuid())
 }
 
 // change runs f, which commits a change that it returns, and then waits until the edges know it.
@@ -343,13 +353,6 @@ type domainAddCommand struct {
 	Verified bool   `help:"Let it resolve without looking at DNS."`
 }
 
-// verification is the DNS record that proves a domain (decisions.md 2).
-type verification struct {
-	Type  string `json:"type"`
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
 // Run implements control domain add.
 func (c *domainAddCommand) Run(t *task) error {
 	host, err := catalog.CheckHost(c.Host)
@@ -373,5 +376,5 @@ func (c *domainAddCommand) Run(t *task) error {
 		catalog.Domain
 		Verification verification      `json:"verification"`
 		Propagation  relay.Propagation `json:"propagation"`
-	}{d, verification{"TXT", "_deeplink." + d.Host, "deeplink-verification=" + token}, propagation})
+	}{d, verificationOf(d.Host, token), propagation})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -16,7 +17,7 @@ const (
 	kept = 10 * time.Minute
 )
 
-// purger deletes what no edge will ask for again. Every control runs one; together they do no harm.
+// purger deletes what no edge will ask for again, and what is too old for the audit trail. Every control runs one; together they do no harm.
 type purger struct {
 	store *store.Store
 	log   *slog.Logger
@@ -35,7 +36,7 @@ func (p *purger) run(ctx context.Context) error {
 	ticker := time.NewTicker(purgeEvery)
 	defer ticker.Stop()
 	for {
-		if err := p.purge(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if err := errors.Join(p.purge(ctx, time.Now()), p.purgeAuditLog(ctx)); err != nil && ctx.Err() == nil {
 			p.log.Warn("purge failed", "error", err)
 		}
 		select {
@@ -66,4 +67,11 @@ func (p *purger) purge(ctx context.Context, now time.Time) error {
 	}
 	p.moments = p.moments[old:]
 	return p.store.PurgeBefore(ctx, p.moments[0].snapshot)
+}
+
+// purgeAuditLog deletes what is past its time.
+func (p *purger) purgeAuditLog(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return p.store.PurgeAuditLog(ctx)
 }

@@ -64,6 +64,17 @@ func TestPurgeDropsWhatWasFinishedTenMinutesAgo(t *testing.T) {
 		}
 		return nil
 	})
+	w.exec(`insert into audit_log (id, organization_id, at, actor_type, action, target_type, target_id, detail)
+		select gen_random_uuid(), $1, now() - age, 'user', 'link.create', 'link', gen_random_uuid(), '{}' from unnest('{399 days, 401 days}'::interval[]) age`, organization.ID)
+	for _, p := range purgers {
+		if err := p.purgeAuditLog(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var audited int
+	if err := w.pool.QueryRow(t.Context(), `select count(*) from audit_log`).Scan(&audited); err != nil || audited != 1 {
+		t.Errorf("%d entries are left in the audit trail, %v; expected the one of 399 days", audited, err)
+	}
 	if _, redemptions := count(); redemptions != 1 {
 		t.Errorf("%d redemptions are left, expected the one of the last hour", redemptions)
 	}

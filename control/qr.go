@@ -24,9 +24,9 @@ var (
 )
 
 // drawLink answers GET /links/{id}/qr.svg and qr.png.
-func (s *server) drawLink(p picture) keyed {
+func (s *server) drawLink(p picture) authorized {
 	return func(x *exchange, r *http.Request, organization catalog.Organization) error {
-		id, badID := linkID(r)
+		id, badID := pathID(r)
 		options, badOptions := readOptions(r.URL.RawQuery)
 		if err := invalid(badID, badOptions); err != nil {
 			return err

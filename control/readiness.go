@@ -25,14 +25,13 @@ type readiness struct {
 // end makes every later check fail.
 func (r *readiness) end() { r.ended.Store(true) }
 
-// check returns nil when Postgres answers and has the newest table that this program needs: deleted_links, of the last
-// migration. Redis is not asked: without it the service is slower and still right.
+// check returns nil when Postgres answers and has the newest table that this program needs: audit_log. Redis is not asked: without it the service is slower and still right.
 func (r *readiness) check() error {
 	if r.ended.Load() {
 		return errStopping
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
-	_, err := r.store.Deleted(ctx, uuid.Nil.String(), uuid.Nil.String())
+	_, _, err := r.store.AuditLog(ctx, uuid.Nil.String(), store.AuditFilter{Page: 1, Limit: 1})
 	return err
 }

@@ -20,6 +20,9 @@ const (
 	schemaDeletion   = "Deletion"
 	schemaDomain     = "Domain"
 	schemaPublicLink = "PublicLink"
+	schemaMatchClaim = "MatchClaim"
+	schemaMatch      = "Match"
+	schemaNoMatch    = "NoMatch"
 	schemaHealth     = "Health"
 	schemaError      = "Error"
 )
@@ -51,27 +54,53 @@ func schemas() map[string]*huma.Schema {
 		schemaLinkPatch:  closed(patch),
 		schemaLink:       complete(answer),
 		schemaLinkDomain: complete(withDomain),
-		schemaLinkPage: complete(map[string]*huma.Schema{
-			"data":  {Type: huma.TypeArray, Items: reference(schemaLinkDomain)},
-			"total": {Type: huma.TypeInteger, Minimum: new(0.0), Description: "How many links match the filters, on all pages."},
-			"page":  {Type: huma.TypeInteger, Minimum: new(1.0)},
-			"limit": {Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxLimit))},
-		}),
+		schemaLinkPage:   pageOf(schemaLinkDomain, "How many links match the filters, on all pages."),
 		schemaDeletion: complete(map[string]*huma.Schema{
-			"id":      identifier("The link that is gone."),
+			"id":      identifier("What is gone."),
 			"deleted": {Type: huma.TypeBoolean, Enum: []any{true}},
 		}),
-		schemaDomain: complete(map[string]*huma.Schema{
-			"id":        identifier(""),
-			"host":      text(""),
-			"isDefault": {Type: huma.TypeBoolean, Description: "Whether it is the shared host, on which links live unless they name another."},
-			"isCustom":  {Type: huma.TypeBoolean},
-			"status":    {Type: huma.TypeString, Enum: []any{string(catalog.DomainPending), string(catalog.DomainVerified)}},
-			"createdAt": instant(""),
-		}),
+		schemaDomain:     complete(domainAnswer()),
 		schemaPublicLink: publicLink(answer),
-		schemaHealth:     complete(map[string]*huma.Schema{"status": {Type: huma.TypeString, Enum: []any{"ok"}}}),
-		schemaError:      errorSchema(),
+		schemaMatchClaim: matchClaim(),
+		schemaMatch: complete(map[string]*huma.Schema{
+			"matched":   {Type: huma.TypeBoolean, Enum: []any{true}},
+			"matchType": {Type: huma.TypeString, Enum: []any{"clipboard", "install_referrer"}, Description: "How the token came."},
+			"link":      reference(schemaPublicLink),
+			"clickedAt": instant("Time of the click that the token was made for."),
+			"matchedAt": instant("Time when the token was presented first."),
+		}),
+		schemaNoMatch: complete(map[string]*huma.Schema{
+			"matched":   {Type: huma.TypeBoolean, Enum: []any{false}},
+			"matchType": {Type: typeNull},
+			"link":      {Type: typeNull},
+		}),
+		schemaHealth: complete(map[string]*huma.Schema{"status": {Type: huma.TypeString, Enum: []any{"ok"}}}),
+		schemaError:  errorSchema(),
+
+		schemaAppleAssociation:  appleAssociation(),
+		schemaGoogleAssociation: googleAssociation(),
+	}
+}
+
+// pageOf is a page of a list.
+func pageOf(schema, total string) *huma.Schema {
+	return complete(map[string]*huma.Schema{
+		"data":  {Type: huma.TypeArray, Items: reference(schema)},
+		"total": {Type: huma.TypeInteger, Minimum: new(0.0), Description: total},
+		"page":  {Type: huma.TypeInteger, Minimum: new(1.0)},
+		"limit": {Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxLimit))},
+	})
+}
+
+// domainAnswer are the fields of a domain as it is answered.
+func domainAnswer() map[string]*huma.Schema {
+	return map[string]*huma.Schema{
+		"id":        identifier(""),
+		"host":      text(""),
+		"isDefault": {Type: huma.TypeBoolean, Description: "Whether it is the shared host, on which links live unless they name another."},
+		"isCustom":  {Type: huma.TypeBoolean},
+		"status":    {Type: huma.TypeString, Enum: []any{string(catalog.DomainPending), string(catalog.DomainVerified)}},
+		"createdAt": instant(""),
 	}
 }
 
@@ -137,6 +166,27 @@ func publicLink(answer map[string]*huma.Schema) *huma.Schema {
 	return complete(public)
 }
 
+// typeNull is the type of null (JSON Schema 2020-12, which OpenAPI 3.1 is made of).
+const typeNull = "null"
+
+// matchClaim is the body of POST /match (decisions.md 4).
+func matchClaim() *huma.Schema {
+	claim := &huma.Schema{
+		Type: huma.TypeObject, AdditionalProperties: true, Description: "Fields that are not known are ignored.",
+		Properties: map[string]*huma.Schema{
+			"clipboardToken":  bounded(1, 100, "The mt parameter of the short URL on the clipboard. Required unless there is an installReferrer."),
+			"installReferrer": bounded(0, 2048, "The referrer as the Play Store hands it over; its mt parameter is the token."),
+			"deviceId":        bounded(0, 128, "Lets a device that lost the answer ask for it again for a minute."),
+			"platform":        {Type: huma.TypeString, Enum: []any{"ios", "android", "web"}},
+			"appVersion":      bounded(0, 64, ""),
+		},
+	}
+	for _, schema := range claim.Properties {
+		optional(schema)
+	}
+	return claim
+}
+
 func errorSchema() *huma.Schema {
 	schema := closed(map[string]*huma.Schema{
 		"statusCode": {Type: huma.TypeInteger, Minimum: new(400.0), Maximum: new(599.0)},
@@ -146,12 +196,13 @@ func errorSchema() *huma.Schema {
 			Type: huma.TypeObject, AdditionalProperties: false, Required: []string{"message"},
 			Properties: map[string]*huma.Schema{"field": text("Name of the field, such as og.title."), "message": text("")},
 		}},
-		"timestamp": instant("Time of the answer."),
-		"path":      text("Path of the request, without its query."),
-		"requestId": text("The X-Request-Id of the request, when it sent a valid one."),
-		"code":      {Type: huma.TypeString, Enum: []any{"QUOTA_EXCEEDED", "PLAN_NOT_SELECTED", "FEATURE_NOT_AVAILABLE", "APP_CONFIG_REQUIRED"}},
-		"quota":     {Type: huma.TypeString, Enum: []any{"links"}, Description: "With QUOTA_EXCEEDED."},
-		"feature":   {Type: huma.TypeString, Enum: []any{"api_access"}, Description: "With FEATURE_NOT_AVAILABLE."},
+		"timestamp":       instant("Time of the answer."),
+		"path":            text("Path of the request, without its query."),
+		"requestId":       text("The X-Request-Id of the request, when it sent a valid one."),
+		"code":            {Type: huma.TypeString, Enum: []any{"QUOTA_EXCEEDED", "PLAN_NOT_SELECTED", "FEATURE_NOT_AVAILABLE", "USE_BILLING_FLOW", "APP_CONFIG_REQUIRED"}},
+		"quota":           {Type: huma.TypeString, Enum: []any{"links", "domains"}, Description: "With QUOTA_EXCEEDED."},
+		"feature":         {Type: huma.TypeString, Enum: []any{"api_access", "custom_domains"}, Description: "With FEATURE_NOT_AVAILABLE."},
+		"billingEndpoint": text("With USE_BILLING_FLOW: where to begin."),
 	})
 	schema.Required = []string{"statusCode", "error", "message", "timestamp", "path"}
 	return schema
@@ -226,8 +277,14 @@ func complete(properties map[string]*huma.Schema) *huma.Schema {
 const securityKey = "ServerKey"
 
 func securitySchemes() map[string]*huma.SecurityScheme {
-	return map[string]*huma.SecurityScheme{securityKey: {
-		Type: "http", Scheme: "bearer", BearerFormat: apikey.Prefix(apikey.Server) + "…",
-		Description: "A server key of the organization.",
-	}}
+	return map[string]*huma.SecurityScheme{
+		securityKey: {
+			Type: "http", Scheme: "bearer", BearerFormat: apikey.Prefix(apikey.Server) + "…",
+			Description: "A server key of the organization.",
+		},
+		securitySession: {
+			Type: "http", Scheme: "bearer", BearerFormat: "JWT",
+			Description: "A session token of the identity provider, with an active organization.",
+		},
+	}
 }

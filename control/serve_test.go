@@ -24,14 +24,15 @@ import (
 // TestServeLeavesNoGoroutineBehind is not parallel: it looks at all goroutines.
 func TestServeLeavesNoGoroutineBehind(t *testing.T) {
 	w := newWorld(t)
-	c := &client{}
+	c, provider := &client{}, w.provider()
 	before := goleak.IgnoreCurrent()
-	p := start(t, w.db.ControlURL, w.redis.URL())
+	p := start(t, w.db.ControlURL, w.redis.URL(), "--portal-jwks-url="+provider.url, "--portal-issuer="+issuer)
 	p.awaitReady()
 	transport := &http.Transport{}
 	c.t, c.base, c.key, c.http = t, p.base, *w.organization(catalog.Growth).ServerKey, &http.Client{Transport: transport}
 	c.created(`{"path":"/a"}`)
 	c.do("GET", "/links", "")
+	c.do("GET", "/portal/organization", "", "Authorization", "", "Authorization", "Bearer "+provider.token("org_1", "owner"))
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit code %d, expected 0", code)
 	}

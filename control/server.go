@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"deeplink/control/internal/relay"
+	"deeplink/control/internal/session"
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
 	"deeplink/shared/clientip"
@@ -26,11 +27,25 @@ type server struct {
 	log     *slog.Logger
 	// linkBase is where the edges are, for the document.
 	linkBase string
+
+	// sessions is nil when no identity provider is set up, and checkout when no billing page is.
+	sessions *session.Verifier
+	checkout *checkout
+	prover   *prover
 }
 
-// newServer returns a server over backends, whose relay has to be run.
-func newServer(b *backends, c *serveCommand, log *slog.Logger) *server {
-	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix), ratelimit.LinkReads, ratelimit.LinkWrites)
+// newServer returns a server over backends, whose relay and sessions have to be run. The error says which setting is bad.
+func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) {
+	sessions, err := c.portalSettings.sessions(log)
+	if err != nil {
+		return nil, err
+	}
+	checkout, err := c.portalSettings.checkout()
+	if err != nil {
+		return nil, err
+	}
+	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix),
+		ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.Portal, ratelimit.Regeneration)
 	return &server{
 		store:    store.New(b.requests, string(c.LinkBaseURL)),
 		relay:    relay.New(b.relay, b.hints, log),
@@ -39,7 +54,10 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) *server {
 		metrics:  newMetrics(limiter),
 		log:      log,
 		linkBase: string(c.LinkBaseURL),
-	}
+		sessions: sessions,
+		checkout: checkout,
+		prover:   newProver(c.DNS),
+	}, nil
 }
 
 // route is an operation as the document declares it, with its method and path, and what answers it.
@@ -53,8 +71,11 @@ const limitPrefix = "deeplink:limit:"
 
 // routes are all there are, in the order of the document. A GET answers HEAD too.
 func (s *server) routes() []route {
-	reading := func(h keyed) handler { return s.withKey(apikey.Server, ratelimit.LinkReads, h) }
-	writing := func(h keyed) handler { return s.withKey(apikey.Server, ratelimit.LinkWrites, h) }
+	reading := func(h authorized) handler { return s.withKey(apikey.Server, ratelimit.LinkReads, h) }
+	writing := func(h authorized) handler { return s.withKey(apikey.Server, ratelimit.LinkWrites, h) }
+	member := func(h authorized) handler { return s.withSession(session.Member, h) }
+	admin := func(h authorized) handler { return s.withSession(session.Admin, h) }
+	owner := func(h authorized) handler { return s.withSession(session.Owner, h) }
 	return []route{
 		{createLinkOperation(), writing(s.createLink)},
 		{listLinksOperation(), reading(s.listLinks)},
@@ -63,6 +84,25 @@ func (s *server) routes() []route {
 		{deleteLinkOperation(), writing(s.deleteLink)},
 		{drawLinkOperation(svgPicture), reading(s.drawLink(svgPicture))},
 		{drawLinkOperation(pngPicture), reading(s.drawLink(pngPicture))},
+		{showOrganizationOperation(), member(s.showOrganization)},
+		{setPlanOperation(), owner(s.setPlan)},
+		{checkOutOperation(), owner(s.checkOut)},
+		{getAppConfigOperation(), member(s.getAppConfig)},
+		{putAppConfigOperation(), admin(s.putAppConfig)},
+		{listKeysOperation(), admin(s.listKeys)},
+		{regenerateKeyOperation(), admin(s.regenerateKey)},
+		{onPortal(createLinkOperation()), member(planned(s.createLink))},
+		{onPortal(listLinksOperation()), member(planned(s.listLinks))},
+		{onPortal(getLinkOperation()), member(planned(s.getLink))},
+		{onPortal(updateLinkOperation()), member(planned(s.updateLink))},
+		{onPortal(deleteLinkOperation()), member(planned(s.deleteLink))},
+		{onPortal(drawLinkOperation(svgPicture)), member(planned(s.drawLink(svgPicture)))},
+		{onPortal(drawLinkOperation(pngPicture)), member(planned(s.drawLink(pngPicture)))},
+		{listDomainsOperation(), member(s.listDomains)},
+		{addDomainOperation(), admin(s.addDomain)},
+		{deleteDomainOperation(), admin(s.deleteDomain)},
+		{verifyDomainOperation(), admin(s.verifyDomain)},
+		{listAuditOperation(), admin(s.listAudit)},
 		{healthOperation(), health},
 	}
 }

@@ -25,8 +25,8 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`select pg_current_snapshot()`,
 			`select timeline_id from pg_control_checkpoint()`,
 			`select system_identifier from pg_control_system()`,
-			`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('a', gen_random_uuid(), 1, 1)
-			 on conflict (slot) do update set incarnation = excluded.incarnation, renewals = edges.renewals + 1, applied = pg_current_snapshot()`,
+			`insert into edges (slot, incarnation, lease_ms, hold_ms, address) values ('a', gen_random_uuid(), 1, 1, 'a:1')
+			 on conflict (slot) do update set incarnation = excluded.incarnation, renewals = edges.renewals + 1, applied = pg_current_snapshot(), address = excluded.address`,
 			`delete from edges`,
 			`insert into match_redemptions (nonce, link_id, device_id) values ('\x0000000000000001', gen_random_uuid(), 'd') on conflict (nonce) do nothing`,
 			`select nonce, device_id, matched_at from match_redemptions`,
@@ -39,6 +39,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`update organizations set suspended = false`, `update domains set status = 'verified'`, `update app_configs set fallback_url = 'x'`,
 			`insert into changes (tags) values ('{*}')`, `delete from changes`, `update changes set tags = '{}'`,
 			`select record_change('{*}', '{}')`, `delete from match_redemptions`, `update match_redemptions set device_id = null`,
+			`select id from audit_log`, `insert into audit_log (id) values (gen_random_uuid())`, `select purge_audit_log()`,
 			`insert into api_keys (id) values (gen_random_uuid())`, `select version_id from goose_db_version`, `create table x (y int)`,
 			`alter table links disable trigger all`, `set session_replication_role = replica`, `set role deeplink_control`,
 		},
@@ -46,14 +47,20 @@ var grants = map[string]struct{ allowed, refused []string }{
 	"control": {
 		allowed: []string{
 			`select id, xid, tags from changes`, `delete from changes where xid < '1'`, `select id, xid from deleted_links`, `delete from deleted_links`,
-			`select slot, incarnation, renewals, lease_ms, hold_ms, applied from edges`, `delete from edges`,
+			`select slot, incarnation, renewals, lease_ms, hold_ms, applied, address from edges`, `delete from edges`,
 			`select nonce from match_redemptions`, `delete from match_redemptions where matched_at < now()`,
+			`insert into audit_log (id, organization_id, actor_type, actor_id, actor_display_key, ip, request_id, action, target_type, target_id, detail)
+			 values (gen_random_uuid(), gen_random_uuid(), 'key', 'a', 'b', '::1', 'c', 'link.create', 'link', gen_random_uuid(), '{}')`,
+			`select at, action from audit_log`, `select purge_audit_log()`,
 			`update links set title = 'x'`, `update organizations set suspended = true`, `delete from app_configs`, `select plan from organizations`,
 		},
 		refused: []string{
 			`insert into changes (tags) values ('{}')`, `update changes set tags = '{}'`, `truncate changes`, `select record_change('{*}', '{}')`,
-			`update edges set renewals = 1`, `insert into edges (slot, incarnation, lease_ms, hold_ms) values ('a', gen_random_uuid(), 1, 1)`,
+			`update edges set renewals = 1`, `update edges set address = 'a:1'`, `insert into edges (slot, incarnation, lease_ms, hold_ms) values ('a', gen_random_uuid(), 1, 1)`,
 			`insert into deleted_links (id) values (gen_random_uuid())`, `insert into match_redemptions (nonce) values ('\x0000000000000001')`,
+			`update audit_log set detail = '{}'`, `delete from audit_log`, `truncate audit_log`,
+			`insert into audit_log (id, organization_id, at, actor_type, action, target_type, target_id, detail)
+			 values (gen_random_uuid(), gen_random_uuid(), '2020-01-01', 'user', 'link.create', 'link', gen_random_uuid(), '{}')`,
 			`delete from organizations`, `truncate links`, `create table x (y int)`, `alter table links disable trigger all`,
 			`set session_replication_role = replica`, `set role deeplink_edge`, `delete from link_usage`,
 		},

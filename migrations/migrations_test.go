@@ -108,6 +108,15 @@ var seeds = map[int64]string{
 		update links set path = '/2b' where short_code = 'two';
 		insert into edges (slot, incarnation, lease_ms, hold_ms, applied) values ('a', gen_random_uuid(), 2000, 122000, pg_current_snapshot());
 		insert into match_redemptions (nonce, link_id) values ('\x0000000000000001', '40000000-0000-4000-8000-000000000001');`,
+	5: `
+		insert into edges (slot, incarnation, lease_ms, hold_ms, address) values ('b', gen_random_uuid(), 2000, 122000, '10.0.0.1:8080');`,
+	7: `
+		insert into audit_log (id, organization_id, actor_type, action, target_type, target_id, detail) values
+			('50000000-0000-4000-8000-000000000001', '10000000-0000-4000-8000-000000000001', 'operator', 'plan.update', 'organization', '10000000-0000-4000-8000-000000000001', '{}');`,
+	8: `
+		insert into organizations (id, org_key, name) values ('10000000-0000-4000-8000-000000000009', 'nine', 'Nine');
+		insert into domains (id, organization_id, host, status, verification_token) values
+			('20000000-0000-4000-8000-000000000009', '10000000-0000-4000-8000-000000000009', 'go.acme.example', 'verified', 'y');`,
 }
 
 func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {

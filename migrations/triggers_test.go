@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"deeplink/shared/feed"
 	"deeplink/shared/testdb"
 )
 
@@ -86,14 +87,15 @@ var changes = map[string]string{
 	`update organizations set plan = 'free', name = 'x', external_id = org_key`: "",
 	`insert into api_keys (id, organization_id, tier, hash, display_key) select gen_random_uuid(), id, 'SERVER', sha256(org_key::bytea), '' from organizations`: "",
 	// Organizations, app configs and domains.
-	`insert into organizations (id, org_key, name) values (gen_random_uuid(), 'gama', 'Gamma')`:             "o:gama",
+	`insert into organizations (id, org_key, name) values (gen_random_uuid(), 'gama', 'Gamma')`:             "d:shared o:gama",
 	`update organizations set suspended = true`:                                                             "o:acme; o:beta",
 	`update organizations set suspended = suspended where org_key = 'beta'`:                                 "o:beta",
 	`truncate organizations cascade`:                                                                        "*; *; *; *",
-	`insert into app_configs (organization_id) values ('10000000-0000-4000-8000-000000000002')`:             "o:beta",
-	`update app_configs set html_error_pages = true`:                                                        "o:acme",
-	`update app_configs set organization_id = '10000000-0000-4000-8000-000000000002'`:                       "o:acme o:beta",
-	`delete from app_configs`:                                                                               "o:acme",
+	`insert into app_configs (organization_id) values ('10000000-0000-4000-8000-000000000002')`:             "d:shared o:beta",
+	`update app_configs set fallback_url = fallback_url`:                                                    "d:shared o:acme",
+	`update app_configs set html_error_pages = true`:                                                        "d:shared o:acme",
+	`update app_configs set organization_id = '10000000-0000-4000-8000-000000000002'`:                       "d:shared o:acme o:beta",
+	`delete from app_configs`:                                                                               "d:shared o:acme",
 	`truncate app_configs`:                                                                                  "*",
 	insertDomain:                                                                                            "d:go.beta.example",
 	`update domains set status = 'verified' where host = 'old.acme.example'`:                                "d:old.acme.example",
@@ -104,7 +106,7 @@ var changes = map[string]string{
 	// Gone with everything that is theirs, in one statement.
 	`with l as (delete from links where organization_id = '10000000-0000-4000-8000-000000000002'),
 	      d as (delete from domains where organization_id = '10000000-0000-4000-8000-000000000002')
-	 delete from organizations where org_key = 'beta'`: "o:beta",
+	 delete from organizations where org_key = 'beta'`: "d:shared o:beta",
 }
 
 // The same in a world with very many links: their organizations stand for many keys, everything for many organizations.
@@ -234,5 +236,20 @@ func TestDeletedLinksRemembersTheTransaction(t *testing.T) {
 	}
 	if late := values[bool](t, conn, `select xid = (select max(xid::text::bigint)::text::xid8 from changes) from deleted_links order by id`); !late[0] || late[1] {
 		t.Errorf("transactions of the deletions are the last one: %v, expected only that of the second", late)
+	}
+}
+
+// TestAppConfigGoesWithItsOrganization has the cascade, of which the trigger finds no organization any more.
+func TestAppConfigGoesWithItsOrganization(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, testdb.New(t).URL)
+	run(t, conn, world)
+	run(t, conn, `delete from links; delete from domains; truncate changes; delete from organizations where org_key = 'acme'`)
+	tags := values[string](t, conn, `select distinct unnest(tags) from changes order by 1`)
+	if diff := cmp.Diff([]string{feed.DomainTag(feed.SharedDomain), feed.OrganizationTag("acme")}, tags); diff != "" {
+		t.Errorf("(-expected +got):\n%s", diff)
+	}
+	if n := values[int64](t, conn, `select count(*) from app_configs`)[0]; n != 0 {
+		t.Errorf("%d app configs are left", n)
 	}
 }

@@ -22,6 +22,10 @@ const (
 // Everything is the tag that makes an edge forget all it knows.
 const Everything = "*"
 
+// SharedDomain stands, where a domain is named, for what all organizations have in common on the shared host: the files that
+// associate their apps with it. No organization's key and no host is this word.
+const SharedDomain = "shared"
+
 // Change is what one transaction made edges forget: a row of changes, or several of them joined. As a hint it tells the
 // edges to forget at once what their next poll would make them forget anyway.
 type Change struct {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -60,6 +61,7 @@ type Relay struct {
 	waiting  map[*wait]struct{}
 	finished map[uint64]struct{} // transactions known to be complete
 	look     chan struct{}       // one slot: somebody needs a newer view
+	mute     atomic.Bool         // the last hint was not sent
 
 	counts counts
 }
@@ -187,9 +189,12 @@ func (r *Relay) publish(ctx context.Context, change feed.Change) {
 	// A caller who hung up must not leave the next one waiting for a poll.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
-	if err := r.redis.Publish(ctx, feed.Hints, change.Encode()).Err(); err != nil {
+	err := r.redis.Publish(ctx, feed.Hints, change.Encode()).Err()
+	if err != nil {
 		r.counts.hintsLost.Add(1)
-		r.log.Warn("a hint was not sent; the edges' polls bring the change", "change", change.ID, "error", err)
+	}
+	if was := r.mute.Swap(err != nil); err != nil && !was {
+		r.log.Warn("hints are not sent; the edges' polls bring the changes", "error", err)
 	}
 }
 

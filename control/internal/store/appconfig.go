@@ -16,18 +16,23 @@ const appConfigSQL = `
 	from app_configs where organization_id = $1`
 
 // AppConfig returns the organization's app config, the zero one when it never had any.
-func (s *Store) AppConfig(ctx context.Context, orgID string) (catalog.AppConfig, error) {
-	var c catalog.AppConfig
+func (s *Store) AppConfig(ctx context.Context, orgID string) (c catalog.AppConfig, err error) {
+	err = retry("read an app config", func() error {
+		c, err = scanAppConfig(s.pool.QueryRow(ctx, appConfigSQL, orgID))
+		return err
+	})
+	return c, err
+}
+
+func scanAppConfig(row pgx.Row) (c catalog.AppConfig, err error) {
 	var ios catalog.IOSApp
 	var android catalog.AndroidApp
-	err := retry("read an app config", func() error {
-		return s.pool.QueryRow(ctx, appConfigSQL, orgID).Scan(&ios.BundleID, &ios.TeamID, &ios.AppStoreID, &ios.Scheme,
-			&android.PackageName, &android.SHA256CertFingerprints, &android.Scheme, &c.FallbackURL, &c.HTMLErrorPages)
-	})
-	if errors.Is(err, ErrNotFound) {
+	err = row.Scan(&ios.BundleID, &ios.TeamID, &ios.AppStoreID, &ios.Scheme, &android.PackageName, &android.SHA256CertFingerprints,
+		&android.Scheme, &c.FallbackURL, &c.HTMLErrorPages)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		return catalog.AppConfig{}, nil
-	}
-	if err != nil {
+	case err != nil:
 		return catalog.AppConfig{}, err
 	}
 	if ios != (catalog.IOSApp{}) {
@@ -67,10 +72,25 @@ func putAppConfig(ctx context.Context, tx pgx.Tx, orgID string, c catalog.AppCon
 // exist. To repeat it is a change too: edges are waited for again.
 func (s *Store) SetAppConfig(ctx context.Context, orgID string, c catalog.AppConfig) (changed feed.Change, err error) {
 	err = s.write(ctx, "set an app config", func(tx pgx.Tx) error {
+		if err := lockOrganization(ctx, tx, orgID); err != nil {
+			return err
+		}
+		before, err := scanAppConfig(tx.QueryRow(ctx, appConfigSQL, orgID))
+		if err != nil {
+			return err
+		}
 		if err := putAppConfig(ctx, tx, orgID, c); err != nil {
 			return err
 		}
-		changed, err = change(ctx, tx)
+		fields, err := differences(before, c)
+		if err != nil {
+			return err
+		}
+		var e entry
+		if fields != nil {
+			e = entry{AppConfigSet, orgID, appConfigTarget, orgID, map[string]any{"fields": fields}}
+		}
+		changed, err = s.conclude(ctx, tx, e)
 		return err
 	})
 	if err != nil {

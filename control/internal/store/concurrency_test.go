@@ -87,6 +87,7 @@ func TestStormOfWritesNeitherFailsNorMiscounts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	orgs := []catalog.Organization{f.organization(catalog.Growth), f.organization(catalog.Growth)}
+	f.store = f.store.By(store.Actor{Type: store.ActorUser, ID: "user_1"})
 	codes := []string{"a", "b", "c", "d"}
 	expected := []error{store.ErrShortCodeTaken, store.ErrNotFound}
 	var mutex sync.Mutex
@@ -122,6 +123,10 @@ func TestStormOfWritesNeitherFailsNorMiscounts(t *testing.T) {
 		t.Error(err)
 	}
 	f.usageIsExact()
+	left := one[int64](f, `select count(*) filter (where action = 'link.create') - count(*) filter (where action = 'link.delete') from audit_log`)
+	if n := one[int64](f, `select count(*) from links`); n != left || n == 0 {
+		t.Errorf("%d links, but the trail leaves %d", n, left)
+	}
 	if n := one[int64](f, `select deadlocks from pg_stat_database where datname = current_database()`); n != 0 {
 		t.Errorf("%d deadlocks", n)
 	}

@@ -21,6 +21,8 @@ var (
 	ErrExternalIDTaken  = errors.New("external id already used")
 	ErrHostTaken        = errors.New("host already used")
 	ErrDomainInUse      = errors.New("domain still has links")
+	ErrDomainDefault    = errors.New("default domain stays")
+	ErrDomainQuota      = errors.New("as many domains as an organization may have")
 	// ErrUnavailable is wrapped by every failure to reach Postgres in time, never by the failure of a statement. A write
 	// that failed with it may have happened: its commit was sent and the answer lost.
 	ErrUnavailable = errors.New("database unavailable")
@@ -32,7 +34,8 @@ var constraints = map[string]error{
 	"links_organization_id_domain_id_fkey": ErrDomainNotFound,
 	"organizations_org_key_key":            ErrOrgKeyTaken,
 	"organizations_external_id_key":        ErrExternalIDTaken,
-	"domains_host_key":                     ErrHostTaken,
+	"domains_verified_host":                ErrHostTaken,
+	"domains_organization_host":            ErrHostTaken,
 	"domains_organization_id_fkey":         ErrNotFound,
 	"app_configs_organization_id_fkey":     ErrNotFound,
 }
@@ -85,7 +88,8 @@ func translate(what string, err error) error {
 		}
 	}
 	switch err {
-	case ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken, ErrQuotaExceeded, ErrAppConfigMissing, ErrDomainInUse:
+	case ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken, ErrQuotaExceeded, ErrAppConfigMissing, ErrHostTaken, ErrDomainInUse,
+		ErrDomainDefault, ErrDomainQuota:
 		return err
 	}
 	if postgres.Unreachable(err) && !errors.Is(err, ErrUnavailable) {

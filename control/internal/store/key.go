@@ -14,12 +14,13 @@ import (
 // Credential is what a key proves.
 type Credential struct {
 	KeyID        string
+	DisplayKey   string
 	Tier         apikey.Tier
 	Organization catalog.Organization
 }
 
 const authenticateSQL = `
-	select k.id, k.tier, ` + organizationColumns + `
+	select k.id, k.display_key, k.tier, ` + organizationColumns + `
 	from api_keys k join organizations o on o.id = k.organization_id
 	where k.hash = $1 and (k.valid_until is null or k.valid_until > clock_timestamp())`
 
@@ -27,7 +28,7 @@ const authenticateSQL = `
 // tier and plan are the caller's to judge. Nothing is cached: a replaced key stops at once.
 func (s *Store) Authenticate(ctx context.Context, hash [32]byte) (c Credential, err error) {
 	err = retry("authenticate", func() error {
-		fields := append([]any{&c.KeyID, &c.Tier}, organizationFields(&c.Organization)...)
+		fields := append([]any{&c.KeyID, &c.DisplayKey, &c.Tier}, organizationFields(&c.Organization)...)
 		return s.pool.QueryRow(ctx, authenticateSQL, hash[:]).Scan(fields...)
 	})
 	if err != nil {
@@ -38,6 +39,7 @@ func (s *Store) Authenticate(ctx context.Context, hash [32]byte) (c Credential, 
 
 // NewKey is a key with its raw form, which is never seen again, as the portal answers it (decisions.md 6).
 type NewKey struct {
+	ID         string       `json:"-"`
 	Tier       apikey.Tier  `json:"tier"`
 	RawKey     string       `json:"rawKey"`
 	Prefix     string       `json:"prefix"`
@@ -45,7 +47,26 @@ type NewKey struct {
 	CreatedAt  catalog.Time `json:"createdAt"`
 }
 
-const lockOrganizationSQL = `select id from organizations where id = $1 for no key update`
+const currentKeysSQL = `select tier, display_key from api_keys where organization_id = $1 and valid_until is null`
+
+// Keys returns the masked form of the organization's current key of each tier, as far as there is one.
+func (s *Store) Keys(ctx context.Context, orgID string) (display map[apikey.Tier]string, err error) {
+	err = retry("read keys", func() error {
+		display = make(map[apikey.Tier]string)
+		rows, err := s.pool.Query(ctx, currentKeysSQL, orgID)
+		if err != nil {
+			return err
+		}
+		var tier apikey.Tier
+		var masked string
+		_, err = pgx.ForEachRow(rows, []any{&tier, &masked}, func() error {
+			display[tier] = masked
+			return nil
+		})
+		return err
+	})
+	return display, err
+}
 
 const dropKeysSQL = `
 	delete from api_keys where organization_id = $1 and tier = $2 and (valid_until is not null or $3::interval <= interval '0')`
@@ -59,7 +80,7 @@ func (s *Store) ReplaceKey(ctx context.Context, orgID string, tier apikey.Tier, 
 	var key NewKey
 	err := s.write(ctx, "replace a key", func(tx pgx.Tx) error {
 		// One at a time: two replacements at once would both keep the key that the other made.
-		if err := tx.QueryRow(ctx, lockOrganizationSQL, orgID).Scan(new(string)); err != nil {
+		if err := lockOrganization(ctx, tx, orgID); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, dropKeysSQL, orgID, tier, grace); err != nil {
@@ -69,7 +90,11 @@ func (s *Store) ReplaceKey(ctx context.Context, orgID string, tier apikey.Tier, 
 			return err
 		}
 		var err error
-		key, err = insertKey(ctx, tx, orgID, tier)
+		if key, err = insertKey(ctx, tx, orgID, tier); err != nil {
+			return err
+		}
+		_, err = s.conclude(ctx, tx, entry{KeyRegenerated, orgID, keyTarget, key.ID,
+			map[string]any{"tier": tier, "displayKey": key.DisplayKey, "graceSeconds": int64(grace / time.Second)}})
 		return err
 	})
 	if err != nil {
@@ -89,7 +114,7 @@ func insertKey(ctx context.Context, tx pgx.Tx, orgID string, tier apikey.Tier) (
 	}
 	raw := apikey.New(tier)
 	hash := apikey.Hash(raw)
-	key := NewKey{Tier: tier, RawKey: raw, Prefix: apikey.Prefix(tier), DisplayKey: apikey.Display(raw)}
-	err = tx.QueryRow(ctx, insertKeySQL, id.String(), orgID, tier, hash[:], key.DisplayKey).Scan(&key.CreatedAt.Time)
+	key := NewKey{ID: id.String(), Tier: tier, RawKey: raw, Prefix: apikey.Prefix(tier), DisplayKey: apikey.Display(raw)}
+	err = tx.QueryRow(ctx, insertKeySQL, key.ID, orgID, tier, hash[:], key.DisplayKey).Scan(&key.CreatedAt.Time)
 	return key, err
 }

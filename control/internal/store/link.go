@@ -1,10 +1,9 @@
 package store
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -109,7 +108,7 @@ func (s *Store) CreateLink(ctx context.Context, org catalog.Organization, l cata
 			return err
 		}
 		created.URL = catalog.ShortURL(s.linkBase, org.OrgKey, host, created.ShortCode)
-		changed, err = change(ctx, tx)
+		changed, err = s.conclude(ctx, tx, linkEntry(LinkCreated, created, nil))
 		return err
 	})
 	if err != nil {
@@ -235,7 +234,11 @@ func (s *Store) UpdateLink(ctx context.Context, orgID, id string, p catalog.Patc
 				return err
 			}
 		}
-		if same(before.Link, after) {
+		fields, err := differences(before.Link, after)
+		if err != nil {
+			return err
+		}
+		if fields == nil {
 			updated = before.Link
 			changed, err = earlierChange(ctx, tx, changedXID)
 			return err
@@ -249,7 +252,7 @@ func (s *Store) UpdateLink(ctx context.Context, orgID, id string, p catalog.Patc
 			return err
 		}
 		updated = result.Link
-		changed, err = earlierChange(ctx, tx, changedXID)
+		changed, err = s.concludeWith(ctx, tx, linkEntry(LinkUpdated, updated, fields), changedXID)
 		return err
 	})
 	if err != nil {
@@ -258,14 +261,7 @@ func (s *Store) UpdateLink(ctx context.Context, orgID, id string, p catalog.Patc
 	return updated, changed, nil
 }
 
-// same compares links by what is answered of them.
-func same(a, b catalog.Link) bool {
-	one, err1 := json.Marshal(a)
-	other, err2 := json.Marshal(b)
-	return err1 == nil && err2 == nil && bytes.Equal(one, other)
-}
-
-const deleteLinkSQL = `delete from links where organization_id = $1 and id = $2`
+const deleteLinkSQL = `delete from links where organization_id = $1 and id = $2 returning short_code`
 
 // DeleteLink removes the link for ever; its code is free again. After ErrNotFound see [Store.Deleted].
 func (s *Store) DeleteLink(ctx context.Context, orgID, id string) (feed.Change, error) {
@@ -274,20 +270,53 @@ func (s *Store) DeleteLink(ctx context.Context, orgID, id string) (feed.Change, 
 		if _, err := lockLinks(ctx, tx, orgID); err != nil {
 			return err
 		}
-		result, err := tx.Exec(ctx, deleteLinkSQL, orgID, id)
-		if err != nil {
+		deleted := catalog.Link{ID: id, OrganizationID: orgID}
+		if err := tx.QueryRow(ctx, deleteLinkSQL, orgID, id).Scan(&deleted.ShortCode); err != nil {
 			return err
 		}
-		if result.RowsAffected() == 0 {
-			return ErrNotFound
-		}
-		changed, err = change(ctx, tx)
+		var err error
+		changed, err = s.conclude(ctx, tx, linkEntry(LinkDeleted, deleted, nil))
 		return err
 	})
 	if err != nil {
 		return feed.Change{}, err
 	}
 	return changed, nil
+}
+
+const deleteOldLinksSQL = `delete from links where organization_id = $1 and created_at < now() - $2::interval`
+
+// DeleteOldLinks removes those links of the organization that were made longer ago than age, by the clock of Postgres, and returns
+// how many there were. ErrNotFound when the organization does not exist.
+func (s *Store) DeleteOldLinks(ctx context.Context, orgID string, age time.Duration) (deleted int64, changed feed.Change, err error) {
+	err = s.write(ctx, "delete old links", func(tx pgx.Tx) error {
+		if _, err := lockLinks(ctx, tx, orgID); err != nil {
+			return err
+		}
+		result, err := tx.Exec(ctx, deleteOldLinksSQL, orgID, age)
+		if err != nil {
+			return err
+		}
+		deleted = result.RowsAffected()
+		changed, err = change(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return 0, feed.Change{}, err
+	}
+	return deleted, changed, nil
+}
+
+// linkEntry names the link by its code. What else is in it may be anything, and is not kept longer than the link.
+func linkEntry(action Action, l catalog.Link, fields []string) entry {
+	detail := map[string]any{"shortCode": l.ShortCode}
+	if fields != nil {
+		detail["fields"] = fields
+	}
+	if slices.Contains(fields, "isActive") {
+		detail["isActive"] = l.IsActive
+	}
+	return entry{action, l.OrganizationID, linkTarget, l.ID, detail}
 }
 
 func deref(s *string) string {

@@ -289,3 +289,34 @@ func TestPatchToATakenCodeOrForeignDomainIsRefused(t *testing.T) {
 		t.Errorf("after refused patches (-before +after):\n%s", diff)
 	}
 }
+
+func TestOldLinksAreDeletedOfTheirOrganizationAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org, other := f.organization(catalog.Growth), f.organization(catalog.Growth)
+	for _, o := range []catalog.Organization{org, other} {
+		for _, code := range []string{"old", "older", "young"} {
+			f.create(o, `{"path": "x", "shortCode": "`+code+`"}`)
+		}
+	}
+	f.exec(`update links set created_at = now() - interval '6 minutes' where short_code like 'old%'`)
+	deleted, change, err := f.store.DeleteOldLinks(t.Context(), org.ID, 5*time.Minute)
+	if err != nil || deleted != 2 {
+		t.Errorf("deleted %d, %v; expected 2", deleted, err)
+	}
+	slices.Sort(change.Tags)
+	if expected := []string{"k:" + org.OrgKey + "/old", "k:" + org.OrgKey + "/older"}; !slices.Equal(change.Tags, expected) {
+		t.Errorf("tags %v, expected %v", change.Tags, expected)
+	}
+	if left := one[string](f, `select string_agg(short_code, ',') from links where organization_id = $1`, org.ID); left != "young" {
+		t.Errorf("left: %s, expected young", left)
+	}
+	if left := one[int64](f, `select count(*) from links where organization_id = $1`, other.ID); left != 3 {
+		t.Errorf("%d links of another organization are left, expected 3", left)
+	}
+	if deleted, _, err = f.store.DeleteOldLinks(t.Context(), org.ID, 5*time.Minute); err != nil || deleted != 0 {
+		t.Errorf("again: deleted %d, %v; expected 0", deleted, err)
+	}
+	_, _, err = f.store.DeleteOldLinks(t.Context(), "00000000-0000-7000-8000-000000000000", 0)
+	expect(t, "old links of no organization", err, store.ErrNotFound)
+}

@@ -97,7 +97,8 @@ func (s *Store) createOrganization(ctx context.Context, n NewOrganization) (Crea
 				return err
 			}
 		}
-		changed, err = change(ctx, tx)
+		changed, err = s.conclude(ctx, tx, entry{OrganizationCreated, created.ID, organizationTarget, created.ID,
+			map[string]any{"orgKey": created.OrgKey, "plan": created.Plan}})
 		return err
 	})
 	if err != nil {
@@ -147,30 +148,83 @@ func (s *Store) Organization(ctx context.Context, orgKey string) (o catalog.Orga
 	return o, err
 }
 
+const externalOrganizationSQL = `select ` + organizationColumns + ` from organizations o where o.external_id = $1`
+
+// ExternalOrganization returns the organization that the identity provider knows by the id.
+func (s *Store) ExternalOrganization(ctx context.Context, externalID string) (o catalog.Organization, err error) {
+	err = retry("read an organization", func() error {
+		o, err = scanOrganization(s.pool.QueryRow(ctx, externalOrganizationSQL, externalID))
+		return err
+	})
+	return o, err
+}
+
+const organizationUsageSQL = `select links from link_usage where organization_id = $1`
+
+// LinkUsage returns how many links the organization has now. ErrNotFound when it does not exist.
+func (s *Store) LinkUsage(ctx context.Context, orgID string) (links int64, err error) {
+	err = retry("read the usage", func() error {
+		return s.pool.QueryRow(ctx, organizationUsageSQL, orgID).Scan(&links)
+	})
+	return links, err
+}
+
+const lockOrganizationSQL = `select id from organizations where id = $1 for no key update`
+
+// lockOrganization makes the transaction the only one that changes keys, domains or app config of the organization. It is ErrNotFound
+// for one that does not exist.
+func lockOrganization(ctx context.Context, tx pgx.Tx, orgID string) error {
+	return tx.QueryRow(ctx, lockOrganizationSQL, orgID).Scan(new(string))
+}
+
 const setSuspendedSQL = `update organizations o set suspended = $2 where o.org_key = $1 returning ` + organizationColumns
 
 // SetSuspended suspends the organization with the key, or resumes it. To repeat it is a change too: edges are waited for
 // again.
 func (s *Store) SetSuspended(ctx context.Context, orgKey string, suspended bool) (catalog.Organization, feed.Change, error) {
-	return s.setOrganization(ctx, "suspend an organization", setSuspendedSQL, orgKey, suspended)
+	action := OrganizationResumed
+	if suspended {
+		action = OrganizationSuspended
+	}
+	return s.setOrganization(ctx, "suspend an organization", setSuspendedSQL, orgKey, suspended, func(before, after catalog.Organization) entry {
+		if before.Suspended == after.Suspended {
+			return entry{}
+		}
+		return entry{action, after.ID, organizationTarget, after.ID, map[string]any{}}
+	})
 }
 
 const setPlanSQL = `update organizations o set plan = $2 where o.org_key = $1 returning ` + organizationColumns
 
 // SetPlan gives the organization with the key another plan, or none. No edge knows plans. Links beyond the new quota stay.
 func (s *Store) SetPlan(ctx context.Context, orgKey string, plan *catalog.Plan) (catalog.Organization, error) {
-	o, _, err := s.setOrganization(ctx, "set a plan", setPlanSQL, orgKey, plan)
+	o, _, err := s.setOrganization(ctx, "set a plan", setPlanSQL, orgKey, plan, func(before, after catalog.Organization) entry {
+		if equal(before.Plan, after.Plan) {
+			return entry{}
+		}
+		return entry{PlanSet, after.ID, organizationTarget, after.ID, map[string]any{"from": before.Plan, "to": after.Plan}}
+	})
 	return o, err
 }
 
-func (s *Store) setOrganization(ctx context.Context, what, sql, orgKey string, value any) (catalog.Organization, feed.Change, error) {
-	var o catalog.Organization
-	var changed feed.Change
-	err := s.write(ctx, what, func(tx pgx.Tx) (err error) {
+func equal[T comparable](a, b *T) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+const lockOrganizationByKeySQL = organizationSQL + ` for no key update`
+
+func (s *Store) setOrganization(
+	ctx context.Context, what, sql, orgKey string, value any, recorded func(before, after catalog.Organization) entry,
+) (o catalog.Organization, changed feed.Change, err error) {
+	err = s.write(ctx, what, func(tx pgx.Tx) error {
+		before, err := scanOrganization(tx.QueryRow(ctx, lockOrganizationByKeySQL, orgKey))
+		if err != nil {
+			return err
+		}
 		if o, err = scanOrganization(tx.QueryRow(ctx, sql, orgKey, value)); err != nil {
 			return err
 		}
-		changed, err = change(ctx, tx)
+		changed, err = s.conclude(ctx, tx, recorded(before, o))
 		return err
 	})
 	if err != nil {

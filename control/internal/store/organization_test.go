@@ -117,7 +117,7 @@ func TestSuspensionAndAppConfigTellEdges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.recorded("app config", change, "o:"+org.OrgKey)
+		f.recorded("app config", change, "o:"+org.OrgKey, "d:shared")
 		got, err := f.store.AppConfig(t.Context(), org.ID)
 		if diff := cmp.Diff(config, got); diff != "" || err != nil {
 			t.Errorf("app config: %v (-set +got):\n%s", err, diff)
@@ -196,45 +196,18 @@ func TestReplacedKeyEndsAtOnceOrAfterItsGrace(t *testing.T) {
 	}
 }
 
-func TestDomainsComeAndGo(t *testing.T) {
+func TestOrganizationIsFoundByItsExternalID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	org, other := f.organization(catalog.Scale), f.organization(catalog.Scale)
-	domain, token, change, err := f.store.AddDomain(t.Context(), org.ID, "go.acme.example", false)
+	f.organization(catalog.Free)
+	created, _, err := f.store.CreateOrganization(t.Context(), store.NewOrganization{Name: "Acme", ExternalID: ptr("org_1")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	expected := catalog.Domain{ID: domain.ID, Host: "go.acme.example", IsCustom: true, Status: catalog.DomainPending, CreatedAt: domain.CreatedAt}
-	if diff := cmp.Diff(expected, domain); diff != "" {
-		t.Errorf("domain (-expected +got):\n%s", diff)
+	got, err := f.store.ExternalOrganization(t.Context(), "org_1")
+	if diff := cmp.Diff(toJSON(t, created.Organization), toJSON(t, got)); diff != "" || err != nil {
+		t.Errorf("%v (-expected +got):\n%s", err, diff)
 	}
-	if stored := one[string](f, `select verification_token from domains where id = $1`, domain.ID); len(token) < 26 || stored != token {
-		t.Errorf("token %q, stored %q", token, stored)
-	}
-	f.recorded("add", change, "d:go.acme.example")
-
-	_, _, _, err = f.store.AddDomain(t.Context(), other.ID, "go.acme.example", true)
-	expect(t, "a host of somebody else", err, store.ErrHostTaken)
-	for _, base := range []string{linkBase, "http://Links.example:8080", "https://links.example/some/path"} {
-		shared := store.New(open(t, f.database.ControlURL), base)
-		_, _, _, err = shared.AddDomain(t.Context(), other.ID, "links.example", true)
-		expect(t, "the shared host of "+base, err, store.ErrHostTaken)
-	}
-
-	l := f.create(org, `{"path": "x", "domainId": "`+domain.ID+`"}`)
-	_, err = f.store.DeleteDomain(t.Context(), org.ID, domain.ID)
-	expect(t, "delete a domain with links", err, store.ErrDomainInUse)
-	_, err = f.store.DeleteDomain(t.Context(), org.ID, f.create(org, `{"path": "x"}`).DomainID)
-	expect(t, "delete the default domain", err, store.ErrNotFound)
-	if _, err := f.store.DeleteLink(t.Context(), org.ID, l.ID); err != nil {
-		t.Fatal(err)
-	}
-	change, err = f.store.DeleteDomain(t.Context(), org.ID, domain.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.recorded("delete", change, "d:go.acme.example")
-	if _, _, _, err := f.store.AddDomain(t.Context(), other.ID, "go.acme.example", true); err != nil {
-		t.Errorf("a host that is free again: %v", err)
-	}
+	_, err = f.store.ExternalOrganization(t.Context(), "ORG_1")
+	expect(t, "an external id in other letters", err, store.ErrNotFound)
 }

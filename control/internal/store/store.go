@@ -1,8 +1,8 @@
 // Package store is all the SQL of control: every read and every write of links, organizations, domains, keys and app
 // configs.
 //
-// It promises that a call has happened whole or not at all, that a quota is never exceeded, and that nothing of one
-// organization is seen or changed in the name of another. What edges have to forget is written by the database's triggers;
+// It promises that a call has happened whole or not at all, that a quota is never exceeded, that nothing of one
+// organization is seen or changed in the name of another, and that a change by an [Actor] is in the audit trail. What edges have to forget is written by the database's triggers;
 // the store hands it on as a [feed.Change]. It does not tell edges anything, and does not judge plans, suspension or tiers.
 //
 // A Store may be used concurrently. Every call lives as long as its context allows; give each a deadline. Ids must be UUIDs
@@ -26,6 +26,7 @@ type Store struct {
 	pool     *pgxpool.Pool
 	linkBase string
 	linkHost string
+	actor    Actor
 }
 
 // New returns the store over pool, whose role needs what migrations grant to deeplink_control. linkBase is LINK_BASE_URL

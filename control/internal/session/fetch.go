@@ -1,0 +1,82 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	// fetchTimeout bounds one fetch. It is shorter than fetchEvery.
+	fetchTimeout = 5 * time.Second
+	// maxDocument and maxHeader bound the provider's answer, in bytes.
+	maxDocument = 256 << 10
+	maxHeader   = 16 << 10
+)
+
+// outcome is how a fetch ended, as an error and as a label.
+type outcome string
+
+const (
+	succeeded   outcome = "ok"
+	unreachable outcome = "unreachable"
+	badStatus   outcome = "status"
+	badDocument outcome = "malformed"
+	noKeys      outcome = "no_keys"
+)
+
+var outcomes = []outcome{succeeded, unreachable, badStatus, badDocument, noKeys}
+
+func (o outcome) Error() string { return string(o) }
+
+// newClient returns a client that does what it is told: a redirect is an answer like any other.
+func newClient(transport http.RoundTripper) *http.Client {
+	if transport == nil {
+		own := http.DefaultTransport.(*http.Transport).Clone()
+		// A connection kept for the next fetch would be dead in ten minutes, and has no owner who closes it.
+		own.DisableKeepAlives = true
+		own.MaxResponseHeaderBytes = maxHeader
+		transport = own
+	}
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// fetch returns the keys that the provider publishes and how many it publishes that are of no use. The error is an outcome. A set
+// without a single key of use is one: no provider means that nobody shall ever sign in again, and many have answered so by mistake.
+func (k *keyring) fetch(ctx context.Context) (keys map[name]key, ignored int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", unreachable, err)
+	}
+	request.Header.Set("Accept", "application/jwk-set+json, application/json")
+	response, err := k.client.Do(request)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", unreachable, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, 0, fmt.Errorf("%w: %s", badStatus, response.Status)
+	}
+	document, err := io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", unreachable, err)
+	}
+	if len(document) > maxDocument {
+		return nil, 0, fmt.Errorf("%w: more than %d bytes", badDocument, maxDocument)
+	}
+	keys, ignored, err = parseKeys(document)
+	switch {
+	case err != nil:
+		return nil, 0, fmt.Errorf("%w: %w", badDocument, err)
+	case len(keys) == 0:
+		return nil, 0, fmt.Errorf("%w: %d of no use", noKeys, ignored)
+	}
+	return keys, ignored, nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/catalog"
+)
+
+// belongings are an organization with a link and a domain.
+type belongings struct {
+	store.CreatedOrganization
+	link   catalog.Link
+	domain catalog.Domain
+}
+
+func (w *world) belongings(host string) belongings {
+	w.t.Helper()
+	o := w.tenant(catalog.Scale)
+	domain, _, _, err := w.store.AddDomain(w.t.Context(), o.ID, host, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	link, _, err := w.store.CreateLink(w.t.Context(), o.Organization, catalog.Link{Path: "/" + host, Title: new("of " + host), IsActive: true, DomainID: domain.ID})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return belongings{o, link, domain}
+}
+
+// TestForeignIsLikeNothing sends to every route that names a thing the id of one's own, of another organization's and of none. The
+// answers about the last two differ in nothing but what differs between any two answers.
+func TestForeignIsLikeNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p, dns := w.provider(), newNameServer(t)
+	control := p.serve("--portal-dns=" + dns.address)
+	own, foreign := w.belongings("own.example"), w.belongings("foreign.example")
+	owner, server := p.as(control, own.CreatedOrganization, "owner"), control.client(*own.ServerKey)
+	before := w.everythingOf(foreign)
+
+	seen := make(map[string]bool)
+	for _, route := range []struct {
+		method, pattern, body string
+		of                    func(belongings) string // whose id stands for {id}
+		foreign               int                     // status for what is not one's own
+	}{
+		{"GET", "/links/{id}", ``, linkOf, 404},
+		{"GET", "/links/{id}/qr.svg", ``, linkOf, 404},
+		{"GET", "/links/{id}/qr.png", ``, linkOf, 404},
+		{"PATCH", "/links/{id}", `{"title":"mine"}`, linkOf, 404},
+		{"PATCH", "/links/{id}", `{"path":"/a","shortCode":"mine"}`, linkOf, 404},
+		{"POST", "/links", `{"path":"/a","domainId":"{id}"}`, domainOf, 404},
+		{"GET", "/links?domainId={id}", ``, domainOf, 200},
+		{"DELETE", "/links/{id}", ``, linkOf, 404},
+		{"POST", "/domains/{id}/verify", ``, domainOf, 404},
+		{"DELETE", "/domains/{id}", ``, domainOf, 404},
+	} {
+		for _, c := range []*client{server, owner} {
+			prefix := ""
+			if c == owner {
+				prefix = "/portal"
+			} else if strings.HasPrefix(route.pattern, "/domains") {
+				continue
+			}
+			name := route.method + " " + prefix + route.pattern
+			seen[strings.Split(name, "?")[0]] = true
+			ask := func(id string) reply {
+				fill := strings.NewReplacer("{id}", id)
+				return c.do(route.method, prefix+fill.Replace(route.pattern), fill.Replace(route.body), "X-Request-Id", "r-1")
+			}
+			theirs, nobodys := ask(route.of(foreign)), ask(nowhere)
+			if theirs.status != route.foreign {
+				t.Errorf("%s %s: %s to the id of another organization, expected %d", name, route.body, theirs, route.foreign)
+			}
+			if diff := cmp.Diff(leveled(nobodys, nowhere), leveled(theirs, route.of(foreign))); diff != "" {
+				t.Errorf("%s %s tells what is another organization's (-nobody's +theirs):\n%s", name, route.body, diff)
+			}
+			if strings.HasPrefix(route.pattern, "/links/{id}") && route.method == "DELETE" && c == server {
+				// One's own is deleted through the portal.
+				continue
+			}
+			if r := ask(route.of(own)); r.status >= 300 && r.status != http.StatusConflict {
+				t.Errorf("%s %s: %s to one's own, expected to succeed", name, route.body, r)
+			}
+		}
+	}
+	for _, route := range testServer(new(lockedBuffer)).routes() {
+		if strings.Contains(route.Path, "{id}") && !seen[route.Method+" "+route.Path] {
+			t.Errorf("%s %s was not asked", route.Method, route.Path)
+		}
+	}
+
+	// What names nothing shows nothing of others.
+	for _, path := range []string{"/links?limit=100", "/portal/links?limit=100", "/portal/domains", "/portal/organization", "/portal/app-config", "/portal/api-keys", "/portal/audit-log?limit=100"} {
+		c := owner
+		if strings.HasPrefix(path, "/links") {
+			c = server
+		}
+		r := c.do("GET", path, "")
+		for _, theirs := range []string{foreign.ID, foreign.link.ID, foreign.domain.ID, "foreign", *foreign.ExternalID, foreign.OrgKey} {
+			if r.status != http.StatusOK || bytes.Contains(r.body, []byte(theirs)) {
+				t.Errorf("GET %s: %s, expected 200 without %s", path, r, theirs)
+			}
+		}
+	}
+	if diff := cmp.Diff(before, w.everythingOf(foreign)); diff != "" {
+		t.Errorf("the other organization is not what it was (-before +after):\n%s", diff)
+	}
+}
+
+func linkOf(b belongings) string   { return b.link.ID }
+func domainOf(b belongings) string { return b.domain.ID }
+
+// leveled is an answer without what differs between any two: the time, and the id that was asked for.
+func leveled(r reply, id string) string {
+	header := r.header.Clone()
+	header.Del("Date")
+	header.Del("Content-Length")
+	body := timestamps.ReplaceAll(r.body, []byte(`"timestamp":"…"`))
+	return fmt.Sprintf("%d %v %s", r.status, header, bytes.ReplaceAll(body, []byte(id), []byte("{id}")))
+}
+
+// everythingOf returns all rows of an organization as text.
+func (w *world) everythingOf(b belongings) string {
+	w.t.Helper()
+	var all string
+	err := w.pool.QueryRow(w.t.Context(), `
+		select concat_ws(E'\n', (select o::text from organizations o where o.id = $1), (select string_agg(l::text, ' ') from links l where l.organization_id = $1),
+			(select string_agg(d::text, ' ') from domains d where d.organization_id = $1), (select string_agg(k::text, ' ') from api_keys k where k.organization_id = $1),
+			(select a::text from app_configs a where a.organization_id = $1), (select u::text from link_usage u where u.organization_id = $1),
+			(select string_agg(a::text, ' ') from audit_log a where a.organization_id = $1))`, b.ID).Scan(&all)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
