@@ -1,15 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"deeplink/edge/internal/replica"
+	"deeplink/shared/matchtoken"
 	"deeplink/shared/settings"
 )
 
@@ -22,11 +26,13 @@ type options struct {
 	AdminAddr      settings.Address     `name:"edge-admin-addr" env:"EDGE_ADMIN_ADDR" default:"127.0.0.1:9080" help:"Where health, metrics and profiles are. Not for the public."`
 	ExtraHosts     []hostName           `name:"edge-extra-hosts" env:"EDGE_EXTRA_HOSTS" help:"More names of the shared host, with commas between."`
 	Slot           string               `name:"edge-slot" env:"EDGE_SLOT" help:"Name of this edge among all that run. Default: host name and port."`
+	Advertise      string               `name:"edge-advertise" env:"EDGE_ADVERTISE" help:"Host and port at which control reaches this edge itself, past any balancer. Default: where it listens or, when that is everywhere, from where it reaches PostgreSQL."`
 	CacheBytes     int64                `name:"edge-cache-bytes" env:"EDGE_CACHE_BYTES" default:"268435456" help:"Memory for links, in bytes."`
 	Lease          time.Duration        `name:"edge-lease" env:"EDGE_LEASE" default:"2s" help:"How long links are answered from memory after PostgreSQL was asked what has changed."`
 	StaleIfError   time.Duration        `name:"edge-stale-if-error" env:"EDGE_STALE_IF_ERROR" default:"2m" help:"How much longer while PostgreSQL cannot be reached."`
-	Connections    settings.Connections `name:"edge-database-connections" env:"EDGE_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL look up links; one more asks for changes."`
+	Connections    settings.Connections `name:"edge-database-connections" env:"EDGE_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL look up links; one more asks for changes, and 4 redeem match tokens."`
 	Drain          time.Duration        `name:"edge-drain" env:"EDGE_DRAIN" default:"1s" help:"How long to go on after readiness was given up, so that balancers notice."`
+	MatchTokenKeys matchTokenKeys       `env:"MATCH_TOKEN_KEYS" help:"Keys of match tokens, 64 hex digits each, with commas between: the first signs, all verify. Without one there are no tokens."`
 	TrustedProxies settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For is believed, as CIDRs with commas between."`
 	settings.Log
 }
@@ -45,6 +51,7 @@ const (
 func (c *options) Validate() error {
 	for _, err := range []error{
 		c.DatabaseURL.Check(), c.RedisURL.Check(), c.Connections.Check("edge-database-connections", "EDGE_DATABASE_CONNECTIONS"),
+		c.MatchTokenKeys.Check(),
 	} {
 		if err != nil {
 			return err
@@ -59,6 +66,8 @@ func (c *options) Validate() error {
 		return fmt.Errorf("--edge-cache-bytes: must be at least %d", minCacheBytes)
 	case len(c.Slot) > maxSlot:
 		return fmt.Errorf("--edge-slot: must be at most %d bytes", maxSlot)
+	case c.Advertise != "" && !replica.ValidAddress(c.Advertise):
+		return errors.New("--edge-advertise: must be a host, which may be an address, and a port from 1 to 65535")
 	case c.Drain < 0 || c.Drain > maxDrain:
 		return fmt.Errorf("--edge-drain: must be from 0s to %v", maxDrain)
 	}
@@ -98,6 +107,20 @@ func (c *options) slot(listening net.Addr) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
+// address returns where control reaches this edge, as [replica.Options] has it: where it was set, or where this edge listens.
+func (c *options) address(listening net.Addr) string {
+	at, err := netip.ParseAddrPort(listening.String())
+	switch {
+	case c.Advertise != "":
+		return c.Advertise
+	case err != nil:
+		return ""
+	case at.Addr().IsUnspecified():
+		return fmt.Sprintf(":%d", at.Port())
+	}
+	return at.String()
+}
+
 // hostName is a name of the shared host, in lower case, without a port.
 type hostName string
 
@@ -109,4 +132,21 @@ func (h *hostName) UnmarshalText(text []byte) error {
 	}
 	*h = hostName(s)
 	return nil
+}
+
+// matchTokenKeys are secrets. They have no UnmarshalText for the reason that [settings.Database] has none.
+type matchTokenKeys string
+
+// Check returns what is wrong with the keys. To have none is well.
+func (k matchTokenKeys) Check() error {
+	if _, err := matchtoken.ParseKeys(string(k)); err != nil && k != "" {
+		return fmt.Errorf("--match-token-keys ($MATCH_TOKEN_KEYS): %w", err)
+	}
+	return nil
+}
+
+// keys returns nil when there are none, or such as Check refuses.
+func (k matchTokenKeys) keys() *matchtoken.Keys {
+	keys, _ := matchtoken.ParseKeys(string(k))
+	return keys
 }

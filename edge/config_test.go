@@ -54,6 +54,20 @@ func TestSettingsOutOfBoundsAreRefused(t *testing.T) {
 		{[]string{"--edge-cache-bytes", "1048575"}, false},
 		{[]string{"--edge-slot", strings.Repeat("a", 255)}, true},
 		{[]string{"--edge-slot", strings.Repeat("a", 256)}, false},
+		{[]string{"--edge-advertise", "edge-1.internal:8080"}, true},
+		{[]string{"--edge-advertise", "[fd00::1]:65535"}, true},
+		{[]string{"--edge-advertise", ":8080"}, false},
+		{[]string{"--edge-advertise", "edge-1.internal"}, false},
+		{[]string{"--edge-advertise", "edge-1.internal:0"}, false},
+		{[]string{"--edge-advertise", "edge-1.internal:65536"}, false},
+		{[]string{"--edge-advertise", "http://edge-1.internal:80"}, false},
+		{[]string{"--edge-advertise", strings.Repeat("a", 260) + ":1"}, false},
+		{[]string{"--match-token-keys", tokenKey}, true},
+		{[]string{"--match-token-keys", tokenKey + ", " + strings.ToUpper(retiredKey)}, true},
+		{[]string{"--match-token-keys", ""}, true},
+		{[]string{"--match-token-keys", "secret"}, false},
+		{[]string{"--match-token-keys", tokenKey[:58] + "secret"}, false},
+		{[]string{"--match-token-keys", tokenKey + ","}, false},
 		{[]string{"--edge-drain", "0s"}, true},
 		{[]string{"--edge-drain", "61s"}, false},
 		{[]string{"--edge-drain=-1s"}, false},
@@ -98,8 +112,9 @@ func TestSettingsOutOfBoundsAreRefused(t *testing.T) {
 func TestSettingsComeFromTheEnvironmentToo(t *testing.T) {
 	for name, value := range map[string]string{
 		"DATABASE_URL": "postgres://h/d", "REDIS_URL": "redis://h", "LINK_BASE_URL": base, "EDGE_ADDR": ":1", "EDGE_ADMIN_ADDR": ":2",
-		"EDGE_EXTRA_HOSTS": "a.example,b.example", "EDGE_SLOT": "s", "EDGE_CACHE_BYTES": "2000000", "EDGE_LEASE": "3s", "EDGE_STALE_IF_ERROR": "4s",
+		"EDGE_EXTRA_HOSTS": "a.example,b.example", "EDGE_SLOT": "s", "EDGE_ADVERTISE": "h:1", "EDGE_CACHE_BYTES": "2000000", "EDGE_LEASE": "3s", "EDGE_STALE_IF_ERROR": "4s",
 		"EDGE_DATABASE_CONNECTIONS": "5", "EDGE_DRAIN": "6s", "TRUSTED_PROXIES": "127.0.0.1", "LOG_LEVEL": "warn", "LOG_FORMAT": "json",
+		"MATCH_TOKEN_KEYS": tokenKey,
 	} {
 		t.Setenv(name, value)
 	}
@@ -108,9 +123,9 @@ func TestSettingsComeFromTheEnvironmentToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.DatabaseURL != "postgres://h/d" || c.RedisURL != "redis://h" || c.LinkBaseURL != base || c.Addr != ":1" || c.AdminAddr != ":2" ||
-		len(c.ExtraHosts) != 2 || c.ExtraHosts[1] != "b.example" || c.Slot != "s" || c.CacheBytes != 2000000 || c.Lease != 3*time.Second ||
+		len(c.ExtraHosts) != 2 || c.ExtraHosts[1] != "b.example" || c.Slot != "s" || c.Advertise != "h:1" || c.CacheBytes != 2000000 || c.Lease != 3*time.Second ||
 		c.StaleIfError != 4*time.Second || c.Connections != 5 || c.Drain != 7*time.Second || len(c.TrustedProxies.Proxies) != 1 ||
-		c.LogLevel.String() != "WARN" || c.LogFormat != "json" {
+		c.MatchTokenKeys != tokenKey || c.LogLevel.String() != "WARN" || c.LogFormat != "json" {
 		t.Errorf("settings %+v", c)
 	}
 	var out bytes.Buffer
@@ -124,6 +139,7 @@ func TestSettingsComeFromTheEnvironmentToo(t *testing.T) {
 func TestBadSettingInTheEnvironmentShowsNoPassword(t *testing.T) {
 	for name, value := range map[string]string{
 		"DATABASE_URL": "mysql://u:secret@h/d", "REDIS_URL": "http://:secret@h", "EDGE_DATABASE_CONNECTIONS": "0",
+		"MATCH_TOKEN_KEYS": tokenKey[:58] + "secret",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("DATABASE_URL", "postgres://u:secret@h/d")

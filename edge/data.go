@@ -10,12 +10,15 @@ import (
 	"deeplink/shared/envelope"
 )
 
-// renderData returns the body of /data. It is no HTML, so characters that matter there are left as they are.
-func renderData(link catalog.Link) ([]byte, error) {
+// renderData returns the body of /data.
+func renderData(link catalog.Link) ([]byte, error) { return renderJSON(link.Public()) }
+
+// renderJSON returns the body of an answer. It is no HTML, so characters that matter there are left as they are.
+func renderJSON(value any) ([]byte, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(link.Public()); err != nil {
+	if err := encoder.Encode(value); err != nil {
 		return nil, err
 	}
 	return bytes.TrimSuffix(body.Bytes(), []byte("\n")), nil
@@ -32,10 +35,10 @@ func shareWithScripts(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.SetCanonical([]byte("Access-Control-Allow-Origin"), []byte("*"))
 }
 
-// permit answers the question that a browser asks before a script's request with headers of its own.
-func permit(ctx *fasthttp.RequestCtx) {
+// permit answers the question that a browser asks before a script's request with headers of its own, or with JSON.
+func permit(ctx *fasthttp.RequestCtx, methods string) {
 	header := &ctx.Response.Header
-	header.SetCanonical([]byte("Access-Control-Allow-Methods"), []byte("GET, HEAD"))
+	header.SetCanonical([]byte("Access-Control-Allow-Methods"), []byte(methods))
 	header.SetCanonical([]byte("Access-Control-Allow-Headers"), []byte("*"))
 	header.SetCanonical([]byte("Access-Control-Max-Age"), []byte("86400"))
 	ctx.SetStatusCode(fasthttp.StatusNoContent)

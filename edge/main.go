@@ -1,5 +1,6 @@
 // Edge answers clicks: it sends whoever opens a short URL where the link leads, from memory, and never to where a link led
-// before a change that control has finished. It writes nothing but its own row in the registry of edges.
+// before a change that control has finished. It writes nothing but its own row in the registry of edges and the
+// match tokens that are spent.
 package main
 
 import (
@@ -74,6 +75,11 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 		return err
 	}
 	defer hints.Close()
+	matches, err := openMatches(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer matches.close()
 
 	// Before the replica takes its slot: who cannot listen must not make control wait for it.
 	public, err := listen(string(c.Addr))
@@ -91,17 +97,23 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	pages := new(errorPages)
 	links, err := replica.New(replica.Options{
-		Database: database, Redis: hints, Slot: slot, Lease: c.Lease, StaleIfError: c.StaleIfError, CacheBytes: c.CacheBytes,
-		Load: loadFrom(from, string(c.LinkBaseURL)), Log: log,
+		Database: database, Redis: hints, Slot: slot, Address: c.address(public.Addr()),
+		Lease: c.Lease, StaleIfError: c.StaleIfError, CacheBytes: c.CacheBytes, Load: loadFrom(from, string(c.LinkBaseURL), pages), Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	s := newServer(c, links, log)
+	s := newServer(c, links, matches, log)
+	s.pages = pages
+	if s.tokens == nil {
+		log.Warn("without MATCH_TOKEN_KEYS pages carry no token, and nothing is ever matched")
+	}
 	metrics := admin.Metrics()
 	metrics.MustRegister(&s.requests)
 	metrics.MustRegister(links.Collectors()...)
+	metrics.MustRegister(matches.collectors()...)
 
 	// What must outlive the requests ends with duties, which ends after them.
 	duties, endDuties := context.WithCancel(context.WithoutCancel(ctx))

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"deeplink/edge/internal/origin"
 	"deeplink/shared/catalog"
@@ -36,13 +39,14 @@ func TestRecordKeepsWhatItWasMadeOf(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
+			test.found.Link.ID = anID
 			r, err := newRecord(base, test.found)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.suspended() != test.found.Suspended || r.active() != test.found.Link.IsActive || r.expiry() != test.expiry {
-				t.Errorf("suspended %v, active %v, expiry %d; expected %v, %v, %d",
-					r.suspended(), r.active(), r.expiry(), test.found.Suspended, test.found.Link.IsActive, test.expiry)
+			if r.suspended() != test.found.Suspended || r.active() != test.found.Link.IsActive || r.expiry() != test.expiry || uuid.UUID(r.id()).String() != anID {
+				t.Errorf("suspended %v, active %v, expiry %d, id %v; expected %v, %v, %d and %s",
+					r.suspended(), r.active(), r.expiry(), uuid.UUID(r.id()), test.found.Suspended, test.found.Link.IsActive, test.expiry, anID)
 			}
 			d := r.destination()
 			if string(d.location) != test.to || !(0 <= d.pathEnd && d.pathEnd <= d.queryEnd && d.queryEnd <= len(d.location)) {
@@ -52,13 +56,30 @@ func TestRecordKeepsWhatItWasMadeOf(t *testing.T) {
 			if err := json.Unmarshal(r.data(), &data); err != nil || data.URL != base+"/abcd/x" {
 				t.Errorf("data %q (%v), expected the URL %s", r.data(), err, base+"/abcd/x")
 			}
-			head, tail := r.landing()
-			if (len(head) > 0) != (test.to == "") || (len(tail) > 0) != (test.to == "") {
-				t.Errorf("landing page of %d and %d bytes beside destination %q", len(head), len(tail), test.to)
+			if (len(r.value(slotQR)) > 0) != (test.to == "") {
+				t.Errorf("a QR code of %d bytes beside the destination %q", len(r.value(slotQR)), test.to)
 			}
-			if cap(r.data()) > len(r) {
-				t.Errorf("a part can grow beyond its record")
+			for part := range parts {
+				if got := r.part(part); cap(got) > len(got) {
+					t.Errorf("part %d can grow into what follows it", part)
+				}
 			}
 		})
+	}
+}
+
+func TestRecordKeepsNothingTwice(t *testing.T) {
+	t.Parallel()
+	link := spring
+	link.FallbackURL, link.UTMSource = text("https://shop.example.com/spring"), nil
+	link.Path, link.OG = "/collections/spring", &catalog.OpenGraph{Title: spring.OG.Title, Description: text("Light jackets"), ImageURL: text("https://cdn.example.com/a.jpg")}
+	r := newTestRecord(t, link, bothApps, "")
+	for _, s := range []slot{slotTitle, slotDescription, slotImage, slotPicture, slotURL, slotPath, slotAndroidPath} {
+		if value := r.value(s); len(value) == 0 || strings.Count(string(r), string(value)) != 1 {
+			t.Errorf("slot %s: %q is there %d times", slotNames[s], value, strings.Count(string(r), string(value)))
+		}
+	}
+	if most := partsAt + len(r.data()) + 60; len(r) > most {
+		t.Errorf("a record of %d bytes, expected at most %d", len(r), most)
 	}
 }

@@ -32,6 +32,7 @@ var (
 	inactive    = problem{status: fasthttp.StatusGone, message: "This link has been deactivated."}
 	expired     = problem{status: fasthttp.StatusGone, message: "This link has expired."}
 	longBody    = problem{status: fasthttp.StatusRequestEntityTooLarge, message: fmt.Sprintf("The request body is larger than %d bytes.", maxBody)}
+	notJSON     = problem{status: fasthttp.StatusUnsupportedMediaType, message: "The request body must be application/json."}
 	longQuery   = problem{status: fasthttp.StatusRequestURITooLong, message: fmt.Sprintf("The query has more than %d bytes or %d parameters.", maxQuery, maxParameters)}
 	longHeader  = problem{status: fasthttp.StatusRequestHeaderFieldsTooLarge, message: fmt.Sprintf("The request header is larger than %d bytes.", maxHeader)}
 	internal    = problem{status: fasthttp.StatusInternalServerError, message: "Something went wrong on our side. Retry with backoff and quote the request id."}
@@ -41,6 +42,11 @@ var (
 // limited is the 429 response. It has no Retry-After: the delay is in the message alone.
 func limited(wait time.Duration) *problem {
 	return &problem{status: fasthttp.StatusTooManyRequests, message: ratelimit.Message(ratelimit.RetryAfter(wait))}
+}
+
+// invalid is the answer to a body with bad fields.
+func invalid(details []envelope.Detail) *problem {
+	return &problem{status: fasthttp.StatusBadRequest, message: "Validation failed", details: details}
 }
 
 // refuse answers with the envelope.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -15,39 +16,53 @@ import (
 )
 
 // resolve answers a short URL or its data. This is the path of a click: whatever stands here is paid for by each one. When the
-// link is in memory and leads somewhere, nothing is allocated.
+// link is in memory, nothing is allocated.
 func (s *server) resolve(ctx *fasthttp.RequestCtx, to *route) {
 	// The replica's promise rests on it that this clock was read after the request had come.
 	now := ctx.Time()
 	if wait := s.limiter.Take(s.client(ctx), now); wait > 0 {
-		refuse(ctx, limited(wait))
+		s.turnAway(ctx, to, limited(wait), ratelimit.RetryAfter(wait))
 		return
 	}
 	value, err := s.links.Get(now, to.key, to.domain)
 	if err != nil {
-		s.fail(ctx, err)
+		s.turnAway(ctx, to, s.failure(ctx, err), 0)
 		return
 	}
 	if value == nil {
-		refuse(ctx, &noLink)
+		s.turnAway(ctx, to, &noLink, 0)
 		return
 	}
 	link := record(value)
 	switch catalog.Judge(link.suspended(), link.active(), link.expiry(), now) {
 	case catalog.Suspended:
-		refuse(ctx, &suspended)
+		s.turnAway(ctx, to, &suspended, 0)
 	case catalog.Inactive:
-		refuse(ctx, &inactive)
+		s.turnAway(ctx, to, &inactive, 0)
 	case catalog.Expired:
-		refuse(ctx, &expired)
+		s.turnAway(ctx, to, &expired, 0)
 	default:
 		if to.kind == kindData {
 			describe(ctx, link)
-		} else if d := link.destination(); len(d.location) > 0 {
-			redirect(ctx, d, to.query)
 		} else {
-			land(ctx, link)
+			s.lead(ctx, to, link, now)
 		}
+	}
+}
+
+// lead answers a link that resolves. Who asks decides (decisions.md 3).
+func (s *server) lead(ctx *fasthttp.RequestCtx, to *route, link record, now time.Time) {
+	request := &ctx.Request.Header
+	by := readAgent(request.UserAgent(), request.PeekCanonical(platformHint))
+	switch d := link.destination(); {
+	case by.platform == bot:
+		preview(ctx, link)
+	case by.platform == ios && link.fills(slotIOSScheme, slotAppStore), by.platform == android && link.fills(slotAndroidScheme, slotPackage):
+		s.handOff(ctx, to, link, by, now)
+	case len(d.location) > 0:
+		redirect(ctx, d, to.query)
+	default:
+		land(ctx, link)
 	}
 }
 
@@ -75,12 +90,14 @@ func (s *server) client(ctx *fasthttp.RequestCtx) ratelimit.Key {
 	return clientip.Key(s.proxies.Client(peer, forwarded))
 }
 
-// fail answers what the replica could not: 503 when nobody could be asked, otherwise 500.
-func (s *server) fail(ctx *fasthttp.RequestCtx, err error) {
+// failure says what the replica could not do: 503 when nobody could be asked, otherwise 500.
+func (s *server) failure(ctx *fasthttp.RequestCtx, err error) *problem {
 	if errors.Is(err, replica.ErrUnavailable) {
-		refuse(ctx, &unavailable)
-		return
+		return &unavailable
 	}
 	s.log.Error("request failed", slog.String("requestId", string(answerID(ctx))), slog.String("cause", err.Error()))
-	refuse(ctx, &internal)
+	return &internal
 }
+
+// fail answers with the envelope what the replica could not.
+func (s *server) fail(ctx *fasthttp.RequestCtx, err error) { refuse(ctx, s.failure(ctx, err)) }

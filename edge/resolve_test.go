@@ -56,9 +56,8 @@ func TestVerdicts(t *testing.T) {
 		{"/abcd", 404, "There is nothing at this path."},
 		{"/abcd/", 404, "There is nothing at this path."},
 		{"/abcde", 404, "There is nothing at this path."},
-		{"/match", 404, "There is nothing at this path."},
-		{"/.well-known/assetlinks.json", 404, "There is nothing at this path."},
-		{"/.well-known/apple-app-site-association", 404, "There is nothing at this path."},
+		{"/match", 405, "This path does not take this method."},
+		{"/.well-known/security.txt", 404, "There is nothing at this path."},
 		{"/abcd/Good/more", 404, "There is nothing at this path."},
 		{"/abcd/Good/data/more", 404, "There is nothing at this path."},
 		{"/abcd/-good", 404, "There is nothing at this path."},
@@ -231,7 +230,7 @@ func TestLinksResolveOnlyOnTheirOwnVerifiedDomain(t *testing.T) {
 		{"links.one.example", "/custom/", 404},
 		{"links.one.example", "//custom", 404},
 		{"links.one.example", "/custom%2Fdata", 404},
-		{"links.one.example", "/.well-known/assetlinks.json", 404},
+		{"links.one.example", "/.well-known/security.txt", 404},
 	} {
 		if a := e.get(t, test.path, "Host: "+test.host); a.status != test.status {
 			t.Errorf("GET %s on %s: %d, expected %d\n%s", test.path, test.host, a.status, test.status, a.body)

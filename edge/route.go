@@ -14,13 +14,15 @@ const (
 	kindNone kind = iota
 	kindLink
 	kindData
+	kindMatch
 	kindHealth
 	kindRobots
 	kindFavicon
+	kindWellKnown
 	kinds
 )
 
-var kindNames = [kinds]string{"none", "link", "data", "healthz", "robots", "favicon"}
+var kindNames = [kinds]string{"none", "link", "data", "match", "healthz", "robots", "favicon", "wellknown"}
 
 const (
 	orgKeyLength = 4
@@ -37,7 +39,8 @@ type route struct {
 	kind kind
 	// refused says why nothing is done; nil when all is well.
 	refused *problem
-	// key is that of the catalog, domain the length of its first part; only of links and data.
+	// key is that of the catalog, domain the length of its first part; only of links, data and association
+	// files.
 	key    []byte
 	domain int
 	// query is as sent, without its question mark.
@@ -47,7 +50,8 @@ type route struct {
 // route reads a request target as it came over the wire: nothing is decoded, nothing cleaned, so that no other reading of the
 // path can lead to the same link. The key is appended to buf.
 //
-//	every host    /healthz  /robots.txt  /favicon.ico
+//	every host    /match  /healthz  /robots.txt  /favicon.ico
+//	              /.well-known/apple-app-site-association  /.well-known/assetlinks.json
 //	shared host   /{orgKey}/{code}  /{orgKey}/{code}/data
 //	custom host   /{code}  /{code}/data
 func (h *hosts) route(buf, host, target []byte) route {
@@ -56,12 +60,16 @@ func (h *hosts) route(buf, host, target []byte) route {
 	}
 	path, query := cut(target, '?')
 	switch string(path) {
+	case "/match":
+		return route{kind: kindMatch}
 	case "/healthz":
 		return route{kind: kindHealth}
 	case "/robots.txt":
 		return route{kind: kindRobots}
 	case "/favicon.ico":
 		return route{kind: kindFavicon}
+	case appleAssociation, googleAssociation:
+		return h.associationRoute(buf, host, path)
 	}
 	key, place := h.find(buf, host)
 	rest := path[1:]

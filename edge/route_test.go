@@ -14,7 +14,8 @@ var testHosts = newHosts(base, []hostName{"also.example.com"})
 var (
 	sharedPath = regexp.MustCompile(`^/([A-Za-z0-9]{4})/([A-Za-z0-9][A-Za-z0-9_-]{0,63})(/data)?$`)
 	customPath = regexp.MustCompile(`^/([A-Za-z0-9][A-Za-z0-9_-]{0,63})(/data)?$`)
-	lonePath   = regexp.MustCompile(`^/(healthz|robots\.txt|favicon\.ico)$`)
+	knownPath  = regexp.MustCompile(`^/\.well-known/(apple-app-site-association|assetlinks\.json)$`)
+	lonePath   = regexp.MustCompile(`^/(match|healthz|robots\.txt|favicon\.ico)$`)
 	// keyless has the shape of a short URL whose first segment is not an organization's key.
 	keyless = regexp.MustCompile(`^/[^/]+/[^/]+(/data)?$`)
 )
@@ -31,7 +32,15 @@ func checkRoute(t *testing.T, host, target string) {
 	case !strings.HasPrefix(target, "/"):
 		status = 400
 	case lonePath.MatchString(path):
-		status, asked = 0, map[string]kind{"/healthz": kindHealth, "/robots.txt": kindRobots, "/favicon.ico": kindFavicon}[path]
+		status, asked = 0, map[string]kind{"/match": kindMatch, "/healthz": kindHealth, "/robots.txt": kindRobots, "/favicon.ico": kindFavicon}[path]
+	case knownPath.MatchString(path):
+		asked = kindWellKnown
+		if place == sharedHost {
+			domain = "shared"
+		}
+		if place != nowhere {
+			status, query, key = 0, "", domain+path
+		}
 	case place == sharedHost && sharedPath.MatchString(path):
 		m := sharedPath.FindStringSubmatch(path)
 		status, asked, key = 0, linkOrData(m[3]), strings.ToLower(m[1]+"/"+m[2])
@@ -66,8 +75,8 @@ func linkOrData(end string) kind {
 
 func FuzzRoute(f *testing.F) {
 	for _, target := range []string{
-		"/abcd/Promo", "/ABCD/x/data?a=1", "/x", "/x/data", "/data/data", "/data/data/data", "/abc/x", "/abcde/x/data", "/ab%2f/x", "/../x", "/%2E/x", "/.well-known/x",
-		"//x", "/abcd/", "/abcd/x/", "/abcd/x/y", "", "*", "http://a/b/c", "/healthz", "/healthz/", "/robots.txt?x", "/favicon.ico", "/abcd/-", "/ab-d/x", `/a\b/x`, "/\x00", "/abcd/x?" + strings.Repeat("&", 100),
+		"/abcd/Promo", "/ABCD/x/data?a=1", "/x", "/x/data", "/data/data", "/data/data/data", "/abc/x", "/abcde/x/data", "/ab%2f/x", "/../x", "/%2E/x", "/.well-known/x", "/.well-known/assetlinks.json?x", "/.well-known/apple-app-site-association", "/.well-known/apple-app-site-association/",
+		"//x", "/abcd/", "/abcd/x/", "/abcd/x/y", "", "*", "http://a/b/c", "/healthz", "/healthz/", "/match", "/match?x", "/match/", "/Match", "/match/data", "/robots.txt?x", "/favicon.ico", "/abcd/-", "/ab-d/x", `/a\b/x`, "/\x00", "/abcd/x?" + strings.Repeat("&", 100),
 		"/abcd/" + strings.Repeat("x", 64), "/abcd/" + strings.Repeat("x", 65),
 	} {
 		for _, host := range []string{"go.example.com", "links.customer.example", "nowhere!", "127.0.0.1:80"} {

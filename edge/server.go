@@ -16,6 +16,7 @@ import (
 	"deeplink/edge/internal/replica"
 	"deeplink/shared/clientip"
 	"deeplink/shared/envelope"
+	"deeplink/shared/matchtoken"
 	"deeplink/shared/ratelimit"
 	"deeplink/shared/requestid"
 )
@@ -26,6 +27,7 @@ const (
 	writeTimeout = 10 * time.Second
 	idleTimeout  = time.Minute
 	maxHeader    = 8 << 10
+	writeBuffer  = 8 << 10 // most pages leave in one system call
 	maxBody      = 16 << 10
 )
 
@@ -38,7 +40,7 @@ const maxClients = 1 << 16
 var (
 	everyAnswer = []byte("Referrer-Policy: strict-origin-when-cross-origin\r\n" +
 		"X-Content-Type-Options: nosniff\r\n" +
-		"Vary: User-Agent\r\n" +
+		"Vary: User-Agent, Sec-CH-UA-Platform\r\n" +
 		"Cache-Control: private, no-store\r\n" +
 		"Deeplink-Version: 1\r\n" +
 		requestid.Header)
@@ -53,17 +55,20 @@ type server struct {
 	proxies  clientip.Proxies
 	limiter  *ratelimit.Memory
 	links    *replica.Replica
+	tokens   *matchtoken.Keys // nil: there are none
+	matches  *matches
+	pages    *errorPages
 	requests requests
 	log      *slog.Logger
 	verbose  bool // each request is logged
 	draining atomic.Bool
 }
 
-func newServer(c *options, links *replica.Replica, log *slog.Logger) *server {
+func newServer(c *options, links *replica.Replica, matches *matches, log *slog.Logger) *server {
 	s := &server{
 		hosts: newHosts(c.LinkBaseURL, c.ExtraHosts), proxies: c.TrustedProxies.Proxies,
-		limiter: ratelimit.NewMemory(ratelimit.Resolution, maxClients), links: links,
-		log: log, verbose: log.Enabled(context.Background(), slog.LevelDebug),
+		limiter: ratelimit.NewMemory(ratelimit.Resolution, maxClients), links: links, tokens: c.MatchTokenKeys.keys(), matches: matches,
+		pages: new(errorPages), log: log, verbose: log.Enabled(context.Background(), slog.LevelDebug),
 	}
 	s.http = &fasthttp.Server{
 		Handler:                      s.handle,
@@ -78,6 +83,7 @@ func newServer(c *options, links *replica.Replica, log *slog.Logger) *server {
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  idleTimeout,
 		ReadBufferSize:               maxHeader,
+		WriteBufferSize:              writeBuffer,
 		MaxRequestBodySize:           maxBody,
 	}
 	return s
@@ -130,7 +136,7 @@ func (s *server) answer(ctx *fasthttp.RequestCtx) kind {
 	request := &ctx.Request.Header
 	var buf [maxKey]byte
 	to := s.hosts.route(buf[:0], request.Host(), request.RequestURI())
-	if to.kind == kindData {
+	if to.kind == kindData || to.kind == kindMatch {
 		shareWithScripts(ctx)
 	}
 	switch {
@@ -141,8 +147,10 @@ func (s *server) answer(ctx *fasthttp.RequestCtx) kind {
 	case to.refused != nil:
 		refuse(ctx, to.refused)
 	case to.kind == kindData && request.IsOptions():
-		permit(ctx)
-	case !request.IsGet() && !request.IsHead():
+		permit(ctx, "GET, HEAD")
+	case to.kind == kindMatch && request.IsOptions():
+		permit(ctx, "POST")
+	case to.kind == kindMatch && !request.IsPost(), to.kind != kindMatch && !request.IsGet() && !request.IsHead():
 		allow(ctx, to.kind)
 		refuse(ctx, &wrongMethod)
 	default:
@@ -155,6 +163,8 @@ func (s *server) dispatch(ctx *fasthttp.RequestCtx, to *route) {
 	switch to.kind {
 	case kindLink, kindData:
 		s.resolve(ctx, to)
+	case kindMatch:
+		s.match(ctx)
 	case kindHealth:
 		// This process serves. Whether it should be sent requests is said by /readyz on the admin address.
 		ctx.SetContentType(envelope.ContentType)
@@ -165,13 +175,18 @@ func (s *server) dispatch(ctx *fasthttp.RequestCtx, to *route) {
 		ctx.SetBodyString("User-agent: *\nDisallow:\n")
 	case kindFavicon:
 		ctx.SetStatusCode(fasthttp.StatusNoContent)
+	case kindWellKnown:
+		s.associate(ctx, to)
 	}
 }
 
 func allow(ctx *fasthttp.RequestCtx, k kind) {
 	methods := "GET, HEAD"
-	if k == kindData {
-		methods += ", OPTIONS"
+	switch k {
+	case kindData:
+		methods = "GET, HEAD, OPTIONS"
+	case kindMatch:
+		methods = "POST, OPTIONS"
 	}
 	ctx.Response.Header.Set("Allow", methods)
 }

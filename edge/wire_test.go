@@ -139,7 +139,7 @@ func checkHeaders(t *testing.T, a answer) {
 	for name, want := range map[string]string{
 		"Deeplink-Version":       "1",
 		"Cache-Control":          "private, no-store",
-		"Vary":                   "User-Agent",
+		"Vary":                   "User-Agent, Sec-CH-UA-Platform",
 		"X-Content-Type-Options": "nosniff",
 		"Referrer-Policy":        "strict-origin-when-cross-origin",
 		"Server":                 "",

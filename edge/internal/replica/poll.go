@@ -72,6 +72,7 @@ type poller struct {
 	conn    *pgx.Conn
 	claimed bool
 	last    window
+	address *string // where control reaches this edge; nil: nowhere
 }
 
 func (p *poller) poll(ctx context.Context) (pause time.Duration, err error) {
@@ -121,8 +122,8 @@ func (w window) trusts(next window) bool {
 }
 
 const upsertEdge = `
-insert into edges as e (slot, incarnation, lease_ms, hold_ms, applied) values ($1, $2, $3, $4, $5::text::pg_snapshot)
-on conflict (slot) do update set renewals = e.renewals + 1, applied = excluded.applied
+insert into edges as e (slot, incarnation, lease_ms, hold_ms, applied, address) values ($1, $2, $3, $4, $5::text::pg_snapshot, $6)
+on conflict (slot) do update set renewals = e.renewals + 1, applied = excluded.applied, address = excluded.address
 where e.incarnation = excluded.incarnation`
 
 // register renews the row and commits it. A row of another process means that this one was replaced.
@@ -144,7 +145,7 @@ func (p *poller) row() []any {
 		text := p.last.snapshot.String()
 		applied = &text
 	}
-	return []any{o.Slot, p.replica.incarnation, o.Lease.Milliseconds(), (o.Lease + o.StaleIfError).Milliseconds(), applied}
+	return []any{o.Slot, p.replica.incarnation, o.Lease.Milliseconds(), (o.Lease + o.StaleIfError).Milliseconds(), applied, p.address}
 }
 
 const selectWindow = `
@@ -201,6 +202,9 @@ func (p *poller) connect(ctx context.Context) error {
 		return fmt.Errorf("connect to poll: %w", err)
 	}
 	p.conn = conn
+	if p.address, err = reachedAt(p.replica.options.Address, conn.PgConn().Conn().LocalAddr()); err != nil {
+		p.replica.options.Log.Warn("control can't check this edge: it can't be told where to reach it", "error", err)
+	}
 	return postgres.Durable(ctx, conn)
 }
 

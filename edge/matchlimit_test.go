@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"deeplink/shared/ratelimit"
+	"deeplink/shared/testdb"
+	"deeplink/shared/testredis"
+)
+
+var retryMessage = regexp.MustCompile(`^Rate limit exceeded\. Retry after (\d+) second\(s\)\.$`)
+
+// checkLimited demands the 429 of interface.md 7.
+func checkLimited(t *testing.T, a answer) {
+	t.Helper()
+	checkEnvelope(t, a, "/match")
+	checkHeaders(t, a)
+	message, _ := a.envelope(t)["message"].(string)
+	m := retryMessage.FindStringSubmatch(message)
+	if a.status != 429 || m == nil || a.header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Fatalf("%d %v %s, expected 429", a.status, a.header, a.body)
+	}
+	if n, err := strconv.Atoi(m[1]); err != nil || n < 1 || n > 60 {
+		t.Errorf("retry after %d seconds, expected 1 to 60", n)
+	}
+}
+
+func from(address string) string { return "X-Forwarded-For: " + address }
+
+// burst sends so many posts from one address, four at a time and in turns to two edges, and counts those that were admitted.
+func burst(t *testing.T, edges [2]*testEdge, address string, n int) (admitted int) {
+	t.Helper()
+	answers := make([]answer, n)
+	var next atomic.Int64
+	var senders sync.WaitGroup
+	for range 4 {
+		senders.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				// Whatever was sent counts, were it no token and no JSON.
+				raw := request("POST", "/match", from(address), "Content-Type: application/json", "Content-Length: 2") + []string{"{}", "xx"}[i/2%2]
+				var err error
+				if answers[i], err = exchange(edges[i%2].addr, raw); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	for _, a := range answers {
+		if a.status == 400 {
+			admitted++
+		} else {
+			checkLimited(t, a)
+		}
+	}
+	return admitted
+}
+
+// TestThirtyPostsAMinuteOverAllEdges is not parallel: both edges are in this process, and one that gets no answer of Redis within 25 ms
+// counts on its own.
+func TestThirtyPostsAMinuteOverAllEdges(t *testing.T) {
+	hints := testredis.New(t)
+	edges := twoEdges(t, *testdb.New(t), hints)
+	r := rows{t, edges[0].owner}
+	link := r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
+	fallbacks := func() string {
+		return edges[0].metrics(t)["deeplink_edge_match_limit_fallbacks_total"] + edges[1].metrics(t)["deeplink_edge_match_limit_fallbacks_total"]
+	}
+	address, admitted := "", 0
+	for attempt := range 50 {
+		before := fallbacks()
+		address = fmt.Sprintf("192.0.2.%d", attempt)
+		// What is no POST does not count.
+		for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT"} {
+			edges[0].ask(t, method, "/match", from(address))
+		}
+		admitted = burst(t, edges, address, 60)
+		if fallbacks() == before {
+			break
+		}
+	}
+	if admitted != ratelimit.Match.Limit {
+		t.Fatalf("%d of 60 posts to two edges were admitted, expected %d", admitted, ratelimit.Match.Limit)
+	}
+	token := fresh(t, link)
+	for _, e := range edges {
+		checkLimited(t, e.send(t, request("POST", "/match", from(address), "Content-Type: application/json",
+			fmt.Sprintf("Content-Length: %d", len(clipboard(token))))+clipboard(token)))
+		if a := e.get(t, "/abcd/x", from(address)); a.status != 302 {
+			t.Errorf("a click from there: %d, expected 302", a.status)
+		}
+	}
+	if a := edges[0].post(t, clipboard(token)); !isMatch(a) {
+		t.Errorf("from elsewhere: %d %s, expected a match", a.status, a.body)
+	}
+	if a := edges[1].post(t, clipboard(token)); a.body != nothing {
+		t.Errorf("spent: %s", a.body)
+	}
+
+	// Without Redis each edge goes on by itself, from what it has let through.
+	if err := hints.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	alone := [2]*testEdge{edges[0], edges[0]}
+	if admitted := burst(t, alone, "192.0.2.200", 100); admitted != ratelimit.Match.Limit {
+		t.Errorf("without Redis %d of 100 posts to one edge were admitted, expected %d", admitted, ratelimit.Match.Limit)
+	}
+	if before := strings.TrimLeft(fallbacks(), "0"); before == "" {
+		t.Error("no fallback was counted")
+	}
+	another := fresh(t, link)
+	if a := edges[1].post(t, clipboard(another)); !isMatch(a) {
+		t.Errorf("a token without Redis: %d %s, expected a match", a.status, a.body)
+	}
+	checkNothing(t, "spent without Redis", edges[0].post(t, clipboard(another)))
+}

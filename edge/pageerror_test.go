@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"deeplink/shared/testdb"
+)
+
+const navigation = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+func TestErrorsArePagesWhereTheOrganizationWantsThem(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	r := rows{t, e.owner}
+	fill := func(organization string) {
+		r.exec(`insert into app_configs (organization_id, html_error_pages) values ($1, true)`, organization)
+		r.link(organization, "off"+organization[:4], map[string]any{"is_active": false})
+		r.link(organization, "old"+organization[:4], map[string]any{"expiry": time.Now().Add(-time.Hour)})
+	}
+	pages, gone, plain := r.organization("abcd"), r.organization("zz99"), r.organization("wxyz")
+	fill(pages)
+	fill(gone)
+	r.link(pages, "custom", map[string]any{"domain_id": r.domain(pages, "links.one.example", "verified"), "is_active": false})
+	r.exec(`update organizations set suspended = true where id = $1`, gone)
+	r.link(plain, "off", map[string]any{"is_active": false})
+
+	for _, test := range []struct {
+		path, host string
+		status     int
+		words      string
+	}{
+		{"/abcd/nothing", "", 404, "We can’t find this link"},
+		{"/abcd/off" + pages[:4], "", 410, "This link is not available any more"},
+		{"/abcd/old" + pages[:4], "", 410, "This link has expired"},
+		{"/ABCD/OFF" + pages[:4] + "?x=1", "", 410, "This link is not available any more"},
+		{"/zz99/off" + gone[:4], "", 410, "This link is not available any more"},
+		{"/custom", "links.one.example", 410, "This link is not available any more"},
+		{"/nothing", "links.one.example", 404, "We can’t find this link"},
+		{"/wxyz/off", "", 410, ""},
+		{"/wxyz/nothing", "", 404, ""},
+		{"/none/nothing", "", 404, ""},
+		{"/nothing", "links.two.example", 404, ""},
+		{"/abcd/", "", 404, ""},
+		{"/abc/x", "", 400, ""},
+		{"/abcd/nothing/data", "", 404, ""},
+		{"/abcd/off" + pages[:4] + "/data", "", 410, ""},
+	} {
+		host := "Host: go.example.com"
+		if test.host != "" {
+			host = "Host: " + test.host
+		}
+		path, _, _ := strings.Cut(test.path, "?")
+		for accept, navigates := range map[string]bool{
+			navigation: true, "Accept: TEXT/HTML": true, "Accept: image/png, text/html;level=1;q=0.1": true,
+			"Accept: */*": false, "Accept: application/json": false, "X-Nothing: to accept": false, "Accept: text/html;q=0, */*": false, "Accept: text/html5": false,
+		} {
+			a := e.get(t, test.path, host, accept, "X-Request-Id: find<me", "Accept-Language: en")
+			want := "envelope"
+			if navigates && test.words != "" {
+				want = "error"
+			}
+			if got := pageOf(a); got != want || a.status != test.status {
+				t.Errorf("%s with %s: %d as %s, expected %d as %s\n%s", test.path, accept, a.status, got, test.status, want, a.body)
+				continue
+			}
+			if want == "envelope" {
+				checkEnvelope(t, a, path)
+			} else if id := a.header.Get("X-Request-Id"); !strings.Contains(a.body, test.words) || !strings.Contains(a.body, id) {
+				t.Errorf("%s lacks %q or %s:\n%s", test.path, test.words, id, a.body)
+			}
+			checkPage(t, a)
+			if vary := fmt.Sprint(a.header.Values("Vary")); test.words != "" && !strings.Contains(strings.ReplaceAll(vary, "Accept-", ""), "Accept") {
+				t.Errorf("%s: Vary %s lacks Accept", test.path, vary)
+			}
+		}
+		if a := e.ask(t, "HEAD", test.path, host, navigation); a.status != test.status || a.body != "" {
+			t.Errorf("HEAD %s: %d, %q", test.path, a.status, a.body)
+		}
+	}
+	if a := e.ask(t, "POST", "/abcd/nothing", navigation); pageOf(a) != "envelope" || a.status != 405 {
+		t.Errorf("POST: %d as %s", a.status, pageOf(a))
+	}
+
+	r.exec(`update app_configs set html_error_pages = false`)
+	until(t, "the wish that was taken back is heard", func() bool { return pageOf(e.get(t, "/abcd/nothing", navigation)) == "envelope" })
+	if got := pageOf(e.get(t, "/abcd/off"+pages[:4], navigation)); got != "envelope" {
+		t.Errorf("a link that was in memory is still refused with: %s", got)
+	}
+	r.exec(`update app_configs set html_error_pages = true`)
+	until(t, "the wish is heard", func() bool { return pageOf(e.get(t, "/abcd/off"+pages[:4], navigation)) == "error" })
+}
+
+func TestRateLimitIsAPageWhereTheOrganizationWantsIt(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	r := rows{t, e.owner}
+	organization := r.organization("abcd")
+	r.exec(`insert into app_configs (organization_id, html_error_pages) values ($1, true)`, organization)
+	r.link(organization, "x", nil)
+	e.get(t, "/abcd/x")
+	var limited answer
+	until(t, "requests are limited", func() bool {
+		one := "GET /abcd/x HTTP/1.1\r\nHost: go.example.com\r\n" + navigation + "\r\nAccept-Language: en\r\n\r\n"
+		for _, limited = range e.pipeline(t, strings.Repeat(one, 600), 600) {
+			if limited.status == 429 {
+				return true
+			}
+		}
+		return false
+	})
+	if pageOf(limited) != "error" || !strings.Contains(limited.body, "try again in 1 s.") {
+		t.Errorf("%s:\n%s", pageOf(limited), limited.body)
+	}
+	checkPage(t, limited)
+	if limited.header.Get("Retry-After") != "" {
+		t.Error("the 429 has a Retry-After")
+	}
+}
+
+func TestOutageIsAPageWhereTheOrganizationWantsIt(t *testing.T) {
+	t.Parallel()
+	server := testdb.NewServer(t)
+	e := startEdgeOn(t, server.Database, nil)
+	r := rows{t, e.owner}
+	wants := r.organization("abcd")
+	r.exec(`insert into app_configs (organization_id, html_error_pages) values ($1, true)`, wants)
+	r.organization("wxyz")
+	for _, path := range []string{"/abcd/x", "/wxyz/x"} {
+		if a := e.get(t, path); a.status != 404 {
+			t.Fatalf("%s: %d", path, a.status)
+		}
+	}
+	if err := server.StopImmediate(); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/abcd/other": "error", "/wxyz/other": "envelope", "/none/other": "envelope"} {
+		a := e.get(t, path, navigation)
+		if a.status != 503 || pageOf(a) != want {
+			t.Errorf("%s: %d as %s, expected 503 as %s", path, a.status, pageOf(a), want)
+		}
+		checkPage(t, a)
+	}
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLaterWishCounts(t *testing.T) {
+	t.Parallel()
+	var e errorPages
+	now := time.Now()
+	for _, step := range []struct {
+		domain string
+		asked  time.Duration
+		pages  bool
+		want   bool
+	}{
+		{"abcd", 0, true, true}, {"abcd", 1, false, false}, {"abcd", 0, true, false}, {"abcd", 2, true, true}, {"wxyz", 3, false, true}, {"abcd", 1, false, true},
+	} {
+		e.heard(step.domain, now.Add(step.asked), step.pages)
+		if got := e.on([]byte("abcd")); got != step.want {
+			t.Fatalf("after %+v: %v", step, got)
+		}
+	}
+	if e.on([]byte("wxyz")) || e.on([]byte("none")) {
+		t.Error("a domain that nobody spoke of wants pages")
+	}
+}

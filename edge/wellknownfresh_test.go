@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"deeplink/shared/testdb"
+)
+
+// operator runs commands of control on the servers of an edge.
+type operator struct {
+	t           *testing.T
+	path        string
+	environment []string
+}
+
+func newOperator(t *testing.T, database testdb.Database, e *testEdge) operator {
+	t.Helper()
+	o := operator{t, filepath.Join(t.TempDir(), "control"), []string{
+		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + database.ControlURL, "REDIS_URL=" + string(e.settings.RedisURL), "LINK_BASE_URL=" + base,
+	}}
+	if output, err := exec.Command("go", "build", "-o", o.path, "../control").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, output)
+	}
+	return o
+}
+
+// run runs a command, which must succeed and have reached every edge.
+func (o operator) run(arguments ...string) {
+	o.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, o.path, arguments...)
+	var stdout, stderr bytes.Buffer
+	command.Env, command.Stdout, command.Stderr = o.environment, &stdout, &stderr
+	if err := command.Run(); err != nil {
+		o.t.Fatalf("control %q: %v\n%s", arguments, err, &stderr)
+	}
+	var result struct{ Propagation string }
+	if err := json.Unmarshal(stdout.Bytes(), &result); err != nil || result.Propagation != "complete" {
+		o.t.Fatalf("control %q: %v\n%s", arguments, err, &stdout)
+	}
+}
+
+// setApps sets an app config as [rows.apps] does; without a name there is none.
+func (o operator) setApps(orgKey, name string) {
+	o.t.Helper()
+	file := "none"
+	if name != "" {
+		file = filepath.Join(o.t.TempDir(), name+".json")
+		config := fmt.Sprintf(`{"ios":{"teamId":"ABCDE12345","bundleId":"com.example.%[1]s"},"android":{"packageName":"com.example.%[1]s","sha256CertFingerprints":[%[2]q]}}`,
+			name, fingerprintOne)
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			o.t.Fatal(err)
+		}
+	}
+	o.run("org", "app-config", orgKey, file)
+}
+
+// What a call that changed an app config said is what the next request for a file finds, whoever asked for it before.
+func TestAppConfigIsInTheFilesOnceItsCallIsAnswered(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	e := startEdgeOn(t, *database, nil)
+	o := newOperator(t, *database, e)
+	check := func(host string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(append([]string{}, want...), e.associated(t, host)); diff != "" {
+			t.Errorf("on %s (-expected +got):\n%s", host, diff)
+		}
+	}
+	check("go.example.com")
+	o.run("org", "create", "--name=One", "--org-key=abcd")
+	o.run("org", "create", "--name=Two", "--org-key=wxyz", "--app-config=demo")
+	check("go.example.com", "deeplink")
+	if a := e.get(t, appleAssociation, "Host: links.one.example"); a.status != 404 {
+		t.Errorf("a host before it is a domain: %d", a.status)
+	}
+	o.run("domain", "add", "abcd", "links.one.example", "--verified")
+	check("links.one.example")
+	for i := range 3 {
+		name := fmt.Sprintf("a%d", i)
+		o.setApps("abcd", name)
+		check("go.example.com", name, "deeplink")
+		check("links.one.example", name)
+	}
+	o.run("org", "suspend", "abcd")
+	check("go.example.com", "a2", "deeplink")
+	check("links.one.example", "a2")
+	for range 2 {
+		o.setApps("abcd", "")
+		check("go.example.com", "deeplink")
+		check("links.one.example")
+	}
+}
+
+// Another organization's app config makes an edge ask again for the files of the shared host, and for nothing else.
+func TestAnotherOrganizationsAppConfigVoidsTheSharedHostsFilesAlone(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	r := rows{t, e.owner}
+	one, two := r.organization("abcd"), r.organization("wxyz")
+	r.apps(one, "one")
+	r.apps(two, "two")
+	r.domain(one, "links.one.example", "verified")
+	r.domain(two, "links.two.example", "verified")
+	r.link(one, "x", map[string]any{"fallback_url": "https://shop.example.com/"})
+	asked := []struct {
+		host, path string
+		again      bool
+	}{
+		{"go.example.com", "/abcd/x", false},
+		{"go.example.com", "/wxyz/none", true}, // what depends on the organization itself
+		{"links.one.example", appleAssociation, false},
+		{"links.one.example", googleAssociation, false},
+		{"links.two.example", appleAssociation, true},
+		{"links.two.example", googleAssociation, true},
+		{"unknown.example", appleAssociation, false},
+		{"go.example.com", appleAssociation, true},
+		{"go.example.com", googleAssociation, true},
+	}
+	loads := func(i int) bool {
+		before := e.metrics(t)["deeplink_edge_loads_total"]
+		e.get(t, asked[i].path, "Host: "+asked[i].host)
+		return e.metrics(t)["deeplink_edge_loads_total"] != before
+	}
+	e.settle(t)
+	for i := range asked {
+		until(t, asked[i].path+" is in memory", func() bool { return !loads(i) })
+	}
+	r.apps(two, "three")
+	e.settle(t)
+	for i, ask := range asked {
+		if got := loads(i); got != ask.again {
+			t.Errorf("%s on %s asked Postgres: %v, expected %v", ask.path, ask.host, got, ask.again)
+		}
+	}
+	if diff := cmp.Diff([]string{"one", "three"}, e.associated(t, "go.example.com")); diff != "" {
+		t.Errorf("(-expected +got):\n%s", diff)
+	}
+}
+
+func TestFilesAreToldFromMemoryWhilePostgresIsAway(t *testing.T) {
+	t.Parallel()
+	server := testdb.NewServer(t)
+	e := startEdgeOn(t, server.Database, nil)
+	r := rows{t, e.owner}
+	organization := r.organization("abcd")
+	r.apps(organization, "one")
+	r.domain(organization, "links.one.example", "verified")
+	e.settle(t)
+	until(t, "the file is in memory", func() bool {
+		before := e.metrics(t)["deeplink_edge_loads_total"]
+		e.associated(t, "links.one.example")
+		return e.metrics(t)["deeplink_edge_loads_total"] == before
+	})
+	if err := server.StopImmediate(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"one"}, e.associated(t, "links.one.example")); diff != "" {
+		t.Errorf("(-expected +got):\n%s", diff)
+	}
+	a := e.get(t, appleAssociation)
+	if a.status != 503 {
+		t.Errorf("a file not in memory: %d %s, expected 503: nobody may take it for an empty one", a.status, a.body)
+	}
+	checkEnvelope(t, a, appleAssociation)
+}
