@@ -2,6 +2,9 @@
 
 GO ?= go
 SERVERS := deploy/local/install.sh postgresql redis
+# These take all cores, for Chromium and for whole fleets: beside them, what others count by the second would not be done in time.
+HEAVY := ./edge ./bench
+OTHERS := $$($(GO) list ./... | grep -vE '/(edge|bench)$$')
 
 .DEFAULT_GOAL := help
 .PHONY: help run test race check deps fuzz bench migrate
@@ -15,11 +18,13 @@ run: ## serve all of it from here: PostgreSQL, Redis, control, two edges, a demo
 
 test: ## every test, with a private PostgreSQL and Redis
 	@$(SERVERS)
-	$(GO) test -shuffle=on ./...
+	$(GO) test -shuffle=on $(OTHERS)
+	$(GO) test -shuffle=on -p 1 $(HEAVY)
 
 race: ## every test under the race detector
 	@$(SERVERS)
-	$(GO) test -race -shuffle=on ./...
+	$(GO) test -race -shuffle=on $(OTHERS)
+	$(GO) test -race -shuffle=on -p 1 $(HEAVY)
 
 check: deps race ## format, vet, staticcheck, imports, race, the commands of the documents
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
@@ -36,7 +41,7 @@ fuzz: ## each fuzz target for FUZZTIME (10s)
 
 bench: ## benchmarks of the hot path and the freshness run
 	@$(SERVERS)
-	$(GO) test -run '^$$' -bench . -benchmem ./edge ./shared/ratelimit
+	$(GO) test -run '^$$' -bench . -benchmem ./edge ./shared/ratelimit ./shared/matchtoken
 	$(GO) run ./bench freshness
 
 migrate: ## bring the database of DATABASE_URL up to date

@@ -25,6 +25,22 @@ func mend(m *member) func(context.Context) error {
 
 var hung = both(proxy.Flow{Hang: true})
 
+func slowToAnswer(late time.Duration) proxy.Rules { return proxy.Rules{Down: proxy.Flow{Delay: late}} }
+
+// renewal waits for the next poll of an edge to renew its row, for a lease at most.
+func (r *rig) renewal(ctx context.Context, m *member) {
+	ctx, cancel := context.WithTimeout(ctx, lease)
+	defer cancel()
+	for first := r.renewals(ctx, m); r.renewals(ctx, m) == first && pause(ctx, 10*time.Millisecond); {
+	}
+}
+
+// renewals returns how often an edge renewed its row, 0 when there is none or nobody can be asked.
+func (r *rig) renewals(ctx context.Context, m *member) (n int64) {
+	_ = r.owner.QueryRow(ctx, `select renewals from edges where slot = $1`, m.addr).Scan(&n)
+	return n
+}
+
 // withoutS is the edge without S. Control calls a change complete when that one's lease is over, so that a lease which is too
 // long by a little is seen; the others may go on for S anyhow.
 func (r *rig) withoutS() *member { return r.edges[len(r.edges)-1] }
@@ -37,46 +53,64 @@ func victim(r *rig, random *rand.Rand) *member {
 	return pick(random, r.edges)
 }
 
-// cutOff leaves an edge with its lease and nothing else. Whether that ends in time is seen only now.
+// cutOff leaves an edge with its lease and nothing else. Whether that ends in time is seen only now. What Redis said meanwhile is
+// lost: when the edge is back, its poll alone tells it.
 func cutOff(m *member, random *rand.Rand) attack {
 	return attack{
 		what: m.name + " is cut off from Postgres and Redis", claims: claimsOf(m), hold: between(random, 3*lease/2, 3*lease),
 		inflict: func(context.Context) error { return errors.Join(m.redis.Set(hung), m.postgres.Set(hung)) },
-		heal:    mend(m),
+		heal: func(ctx context.Context) error {
+			m.redis.Cut()
+			return mend(m)(ctx)
+		},
 	}
 }
 
-// edgeSlowThenCutOff lets the last polls of an edge come home late before it is cut off: a lease that counted from the reply
-// would be too long by as much.
+// edgeSlowThenCutOff lets the answers to the last poll of an edge come home late, and nothing reach it or Postgres after them: a
+// lease that counted from the reply would be too long by as much.
 func edgeSlowThenCutOff(r *rig, random *rand.Rand) attack {
-	m := victim(r, random)
-	late, long := between(random, 300*time.Millisecond, 420*time.Millisecond), between(random, lease, 2*lease)
+	m := r.withoutS()
+	late, long := between(random, 150*time.Millisecond, 350*time.Millisecond), between(random, lease/4, lease/2)
 	return attack{
-		what: fmt.Sprintf("%s hears from Postgres %v late and not from Redis, then is cut off", m.name, late), claims: claimsOf(m),
-		hold: 2 * lease,
+		what: fmt.Sprintf("%s hears from Postgres %v late, and then of nobody", m.name, late), claims: claimsOf(m), hold: 2 * lease,
 		inflict: func(ctx context.Context) error {
-			err := errors.Join(m.redis.Set(hung), m.postgres.Set(proxy.Rules{Down: proxy.Flow{Delay: late}}))
+			err := m.postgres.Set(slowToAnswer(late))
 			pause(ctx, long)
-			return errors.Join(err, m.postgres.Set(hung))
+			r.renewal(ctx, m)
+			pause(ctx, 7*late/4) // the second question of the poll was sent, and is not answered yet
+			last := proxy.Rules{Up: proxy.Flow{Hang: true}, Down: proxy.Flow{Delay: late}}
+			return errors.Join(err, m.postgres.Set(last), m.redis.Set(hung))
 		},
 		heal: mend(m),
 	}
 }
 
-// edgeLeavesSlowly stops an edge in order while it hears from Postgres late and not from Redis. When its row is gone and it does
-// not know it yet, nobody waits for it.
+// edgeLeavesSlowly stops an edge in order, which from then on hears from Postgres late and from Redis nothing. When its row is
+// gone and it does not know it yet, nobody waits for it.
 func edgeLeavesSlowly(r *rig, random *rand.Rand) attack {
 	m := victim(r, random)
-	late, long := between(random, 200*time.Millisecond, 400*time.Millisecond), between(random, lease/2, lease)
+	late := between(random, 300*time.Millisecond, 450*time.Millisecond)
 	return attack{
-		what: fmt.Sprintf("%s leaves while it hears from Postgres %v late and not from Redis", m.name, late), claims: claimsOf(m),
-		hold: 300 * time.Millisecond,
+		what: fmt.Sprintf("%s leaves and hears from Postgres %v late", m.name, late), claims: claimsOf(m), hold: 300 * time.Millisecond,
 		inflict: func(ctx context.Context) error {
-			err := errors.Join(m.redis.Set(hung), m.postgres.Set(proxy.Rules{Down: proxy.Flow{Delay: late}}))
-			pause(ctx, long)
-			return errors.Join(err, m.stop(ctx))
+			return errors.Join(m.redis.Set(hung), m.postgres.Set(slowToAnswer(late)), m.stop(ctx))
 		},
 		heal: func(ctx context.Context) error { return errors.Join(mend(m)(ctx), m.launchAgain()) },
+	}
+}
+
+// edgeComesBackSlowly has an edge start again without Redis and far from Postgres. It has no row then: nobody waits for it, and
+// nobody tells it to forget what it loads before its first poll.
+func edgeComesBackSlowly(r *rig, random *rand.Rand) attack {
+	m := victim(r, random)
+	late := between(random, 30*time.Millisecond, 80*time.Millisecond)
+	return attack{
+		what: fmt.Sprintf("%s comes back %v away from Postgres and without Redis", m.name, late), claims: claimsOf(m),
+		hold: lease,
+		inflict: func(ctx context.Context) error {
+			return errors.Join(m.stop(ctx), m.redis.Set(hung), m.postgres.Set(both(proxy.Flow{Delay: late})), m.launchAgain())
+		},
+		heal: mend(m),
 	}
 }
 
@@ -88,7 +122,7 @@ func edgeSlowWithoutRedis(r *rig, random *rand.Rand) attack {
 		what: fmt.Sprintf("%s hears from Postgres %v late and not from Redis", m.name, late), claims: claimsOf(m),
 		hold: between(random, lease, 2*lease),
 		inflict: func(context.Context) error {
-			return errors.Join(m.redis.Set(hung), m.postgres.Set(proxy.Rules{Down: proxy.Flow{Delay: late}}))
+			return errors.Join(m.redis.Set(hung), m.postgres.Set(slowToAnswer(late)))
 		},
 		heal: mend(m),
 	}

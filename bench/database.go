@@ -17,9 +17,9 @@ const selectState = `
 	where case when $1 = '' then o.org_key = $2 and d.host is null else d.host = $1 and d.status = 'verified' end
 	      and lower(l.short_code) = $3`
 
-// checkDatabase compares what was acknowledged with what is there.
+// checkDatabase compares what was acknowledged with what is there, also of subjects that were given up: not all is possible there.
 func (r *run) checkDatabase(ctx context.Context) error {
-	for _, s := range *r.board.subjects.Load() {
+	for _, s := range r.board.ever() {
 		for _, a := range s.addresses {
 			state, err := r.stateOf(ctx, s, a)
 			if err != nil {

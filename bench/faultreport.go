@@ -27,6 +27,8 @@ type faultReport struct {
 	Linearization history.Linearization `json:"linearization"`
 	Surprises     map[string]int        `json:"surprises,omitempty"`
 	Faults        []reportRow           `json:"faults"`
+
+	during []string // the faults that were there when something was found that ended the run
 }
 
 // reportRow is what happened while one fault was there. Latencies are of changes that were answered, in milliseconds.
@@ -54,7 +56,7 @@ func newFaultReport(r *run) *faultReport {
 	report := &faultReport{
 		Seed: r.seed, Seconds: r.took.Seconds(), Revocations: r.tally.all.revocations.Load(), Reads: r.recorder.Reads(),
 		Violations: r.recorder.Count(history.Violation), Losses: r.recorder.Count(history.Loss), Corruption: r.recorder.Count(history.Corruption),
-		Findings: r.recorder.Findings(), Surprises: r.surprises,
+		Findings: r.recorder.Findings(), Surprises: r.surprises, during: r.during,
 	}
 	report.Linearization = r.recorder.Linearize(linearizeLimit)
 	for _, row := range r.tally.rows() {

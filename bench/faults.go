@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"time"
-
-	"deeplink/bench/history"
 )
 
 // faultsCommand attacks a fleet with every fault there is, and judges every answer.
@@ -18,13 +16,14 @@ type faultsCommand struct {
 	Duration     time.Duration `help:"How long to go on at least." default:"5m"`
 	Revocations  int64         `help:"How many revocations to make at least."`
 	Reads        int64         `help:"How many reads to judge at least."`
-	Short        bool          `help:"Make every fault once, in under two minutes, in place of the above."`
+	Short        bool          `help:"Make every fault once, in about a minute, in place of the above."`
+	Only         []string      `help:"Names of the faults to make, as the report has them. Default: all."`
 	StaleIfError time.Duration `help:"EDGE_STALE_IF_ERROR of all edges but the last, which has 0." default:"3s"`
 	Links        int           `help:"Writers of links." default:"8"`
-	Readers      int           `help:"Connections that read all the time, to each edge." default:"8"`
-	ReadEvery    time.Duration `help:"Mean pause between the reads of one connection. 0: none." default:"1ms"`
-	Tags         []string      `help:"Build tags of control and edge."`
-	Catch        []string      `help:"Build tags, one fault each. Each is given short runs until it is caught."`
+	Readers      int           `help:"Connections that read all the time, to each edge." default:"4"`
+	ReadEvery    time.Duration `help:"Mean pause between the turns of one connection." default:"4ms"`
+	Batch        int           `help:"Reads in a turn." default:"8"`
+	Catch        []string      `help:"Names of package broken, or all. Each is built with its rule broken and given short runs until that is noticed."`
 	Tries        int           `help:"How many short runs each of them is given." default:"20"`
 	JSON         string        `name:"json" help:"File for the report as JSON." type:"path"`
 	Log          string        `help:"File for what the programs write." type:"path"`
@@ -34,10 +33,21 @@ type faultsCommand struct {
 const reserved = 4
 
 // shortLoad is a load that a busy machine with two cores bears beside its other work.
-var shortLoad = load{links: 8, readers: 4, reserved: reserved, readEvery: 5 * time.Millisecond, changeEvery: 60 * time.Millisecond, oneByOne: true}
+var shortLoad = load{
+	links: 8, readers: 4, reserved: reserved, readEvery: 5 * time.Millisecond, batch: 4, changeEvery: 60 * time.Millisecond,
+	faults: nemeses(), oneByOne: true,
+}
 
 // errWrong ends the command when an answer was wrong.
 var errWrong = errors.New("the promise is broken")
+
+// Validate implements kong's check of a command.
+func (c faultsCommand) Validate() error {
+	if c.Links < 1 || c.Readers < 1 || c.Batch < 1 || c.ReadEvery <= 0 {
+		return errors.New("without writers, readers, a batch and a pause nothing is shown")
+	}
+	return nil
+}
 
 // Run prints a report. Anything that must not be is an error.
 func (c faultsCommand) Run(ctx context.Context) error {
@@ -53,21 +63,25 @@ func (c faultsCommand) Run(ctx context.Context) error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
-	if len(c.Catch) > 0 {
-		return c.catch(ctx, log)
+	l := shortLoad
+	if !c.Short && len(c.Catch) == 0 {
+		l = load{
+			links: c.Links, readers: c.Readers, reserved: reserved, readEvery: c.ReadEvery, batch: c.Batch, changeEvery: 40 * time.Millisecond,
+			revocations: c.Revocations, reads: c.Reads, atLeast: c.Duration,
+		}
 	}
-	bin, err := build(ctx, c.Tags...)
+	var err error
+	if l.faults, err = named(c.Only); err != nil {
+		return err
+	}
+	if len(c.Catch) > 0 {
+		return c.catch(ctx, l, log)
+	}
+	bin, err := build(ctx)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(bin)
-	l := shortLoad
-	if !c.Short {
-		l = load{
-			links: c.Links, readers: c.Readers, reserved: reserved, readEvery: c.ReadEvery, changeEvery: 40 * time.Millisecond,
-			revocations: c.Revocations, reads: c.Reads, atLeast: c.Duration,
-		}
-	}
 	fmt.Fprintf(os.Stdout, "seed %d\n", c.Seed)
 	report, err := runFaults(ctx, bin, l, c.Seed, c.StaleIfError, log)
 	if report == nil {
@@ -90,65 +104,4 @@ func runFaults(ctx context.Context, bin string, l load, seed uint64, stale time.
 	err = run.do(ctx)
 	err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
 	return newFaultReport(run), err
-}
-
-// catch gives each tagged build short runs until it is caught, and prints which was and how fast. One that is not is an error.
-func (c faultsCommand) catch(ctx context.Context, log io.Writer) error {
-	missed := 0
-	fmt.Println("| fault | caught in run | after | seed | by |\n|---|---|---|---|---|")
-	for _, tag := range c.Catch {
-		caught, err := c.catchOne(ctx, tag, log)
-		if err != nil {
-			return err
-		}
-		fmt.Println(caught)
-		if !caught.yes {
-			missed++
-		}
-	}
-	if missed > 0 {
-		return fmt.Errorf("%d of %d faults were not caught", missed, len(c.Catch))
-	}
-	return nil
-}
-
-// caught says how a fault was found.
-type caught struct {
-	tag   string
-	yes   bool
-	runs  int
-	after time.Duration // from the beginning of the last run
-	seed  uint64
-	first history.Finding
-}
-
-// String is a row of a table.
-func (c caught) String() string {
-	if !c.yes {
-		return fmt.Sprintf("| %s | **not in %d** | | | |", c.tag, c.runs)
-	}
-	return fmt.Sprintf("| %s | %d | %.1f s | %d | %s of %s |", c.tag, c.runs, c.after.Seconds(), c.seed, c.first.Verdict, c.first.Key)
-}
-
-func (c faultsCommand) catchOne(ctx context.Context, tag string, log io.Writer) (caught, error) {
-	result := caught{tag: tag}
-	bin, err := build(ctx, tag)
-	if err != nil {
-		return result, err
-	}
-	defer os.RemoveAll(bin)
-	l := shortLoad
-	l.untilFound = true
-	for result.runs < c.Tries && !result.yes {
-		result.seed = c.Seed + uint64(result.runs)
-		result.runs++
-		report, err := runFaults(ctx, bin, l, result.seed, c.StaleIfError, log)
-		if err != nil && (report == nil || len(report.Findings) == 0) {
-			return result, err
-		}
-		if len(report.Findings) > 0 {
-			result.yes, result.first, result.after = true, report.Findings[0], report.Findings[0].At
-		}
-	}
-	return result, nil
 }

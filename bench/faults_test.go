@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,15 +79,18 @@ func TestChangesCountUnderTheFaultsTheyMet(t *testing.T) {
 func TestBoardShowsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	recorder, b := history.New(history.Terms{}), newBoard(2)
-	if b.any() != nil {
+	if len(b.some(nil, 3)) != 0 {
 		t.Error("an empty board has a subject")
 	}
 	one, two := &subject{Key: recorder.NewKey("one", false)}, &subject{Key: recorder.NewKey("two", false)}
 	b.put(one)
 	b.put(two)
 	b.remove(one)
-	if got := b.any(); got != two || !one.Retired() || two.Retired() {
+	if got := b.some(nil, 3); len(got) != 3 || slices.Contains(got, one) || !one.Retired() || two.Retired() {
 		t.Errorf("left on the board: %v", got)
+	}
+	if got := b.ever(); len(got) != 2 || !slices.Contains(got, one) {
+		t.Errorf("there ever were: %v", got)
 	}
 	for range 2 * mostHot { // more than fits: nobody waits
 		b.heat(two)
@@ -108,9 +112,9 @@ func TestAttacksMadeTogetherNeedNothingInCommon(t *testing.T) {
 	}
 	rig.operator = offline(t, nil)
 	random := rand.New(rand.NewPCG(1, 1))
-	listed := slices.Collect(eachOnce(rig, random))
+	listed := slices.Collect(eachOnce(rig, random, nemeses()))
 	var endlessly []wave
-	for w := range endless(rig, random) {
+	for w := range endless(rig, random, nemeses()) {
 		if endlessly = append(endlessly, w); len(endlessly) == 2000 {
 			break
 		}
@@ -127,7 +131,7 @@ func TestAttacksMadeTogetherNeedNothingInCommon(t *testing.T) {
 			if len(slices.Compact(slices.Clone(claims))) != len(claims) {
 				t.Fatalf("%s: %v claim %v", name, w.attacks, claims)
 			}
-			if len(w.attacks) == 2 {
+			if len(w.attacks) > 1 {
 				pairs++
 			}
 		}
@@ -151,6 +155,39 @@ func offline(t *testing.T, others []string) *member {
 	}
 	t.Cleanup(func() { m.postgres.Close(); m.redis.Close() })
 	return m
+}
+
+func TestFaultsAndRulesAreCalledByTheirNames(t *testing.T) {
+	t.Parallel()
+	all := nemeses()
+	last := all[len(all)-1].name
+	if got, err := named([]string{last, "Redis flushed"}); err != nil || len(got) != 2 || got[0].name != last || got[1].name != "Redis flushed" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := named(nil); err != nil || len(got) != len(all) {
+		t.Errorf("%d faults of %d, %v", len(got), len(all), err)
+	}
+	if got, err := named([]string{"Redis"}); err == nil {
+		t.Errorf("%v is called Redis", got)
+	}
+	names := make(map[string]bool)
+	for _, n := range all {
+		if names[n.name] || strings.Contains(n.name, ",") {
+			t.Errorf("the command line cannot name %q", n.name)
+		}
+		names[n.name] = true
+	}
+
+	every, err := faultsCommand{Catch: []string{everyRule}}.chosen()
+	if err != nil || len(every) < 9 {
+		t.Fatalf("%d rules, %v", len(every), err)
+	}
+	if got, err := (faultsCommand{Catch: []string{every[3].Name, every[1].Name}}).chosen(); err != nil || len(got) != 2 || got[0].Name != every[3].Name {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := (faultsCommand{Catch: []string{"nothing"}}).chosen(); err == nil {
+		t.Errorf("%v is called nothing", got)
+	}
 }
 
 func TestReportIsAnErrorWhenSomethingIsWrong(t *testing.T) {

@@ -1,23 +1,28 @@
-//go:build faults
-
-// Not yet part of make test: it takes both cores for more than a minute. Run it with: go test -tags faults ./bench
 package main
 
 import (
 	"bytes"
 	"context"
-	"deeplink/bench/history"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"deeplink/bench/history"
+)
+
+const (
+	// shortSeed is fixed, so that a failure can be made again.
+	shortSeed = 1
+	// shortStale is S here. A run ends with a wait for it.
+	shortStale = time.Second
 )
 
 // The short form of `bench faults`: every fault once, with real processes.
 func TestNoFaultMakesAnEdgeAnswerFromBefore(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes more than a minute")
+		t.Skip("it takes a minute")
 	}
 	bin, err := build(t.Context())
 	if err != nil {
@@ -25,7 +30,7 @@ func TestNoFaultMakesAnEdgeAnswerFromBefore(t *testing.T) {
 	}
 	defer os.RemoveAll(bin)
 	var log bytes.Buffer
-	report, err := runFaults(t.Context(), bin, shortLoad, shortSeed, 3*time.Second, &log)
+	report, err := runFaults(t.Context(), bin, shortLoad, shortSeed, shortStale, &log)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, tail(log.String()))
 	}
@@ -46,21 +51,21 @@ func TestNoFaultMakesAnEdgeAnswerFromBefore(t *testing.T) {
 	}
 }
 
-// shortSeed is fixed, so that a failure can be made again.
-const shortSeed = 1
-
 func tail(log string) string { return log[max(0, len(log)-5000):] }
 
 // A bench that sees nothing would pass every run. Here the edges are right and the history is not: it claims that changes were
 // answered which had no barrier, and a change that was never made.
 func TestWrongAnswersAreSeen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts a whole fleet")
+	}
 	bin, err := build(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(bin)
 	var log bytes.Buffer
-	rig, err := openRig(t.Context(), bin, 3*time.Second, &log)
+	rig, err := openRig(t.Context(), bin, shortStale, &log)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, tail(log.String()))
 	}
@@ -105,6 +110,28 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 	}
 	if n := r.recorder.Count(history.Loss); n != 1 {
 		t.Errorf("%d losses, expected the edit that was never made", n)
+	}
+}
+
+// The same with programs that are wrong: they stamp an entry after its row was read.
+func TestABrokenRuleIsNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds and starts a whole fleet")
+	}
+	command := faultsCommand{Catch: []string{"stamp-after-load"}, Tries: 3, Seed: shortSeed, StaleIfError: shortStale}
+	rules, err := command.chosen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := shortLoad
+	l.untilFound = true
+	var log bytes.Buffer
+	caught, err := command.catchOne(t.Context(), rules[0], l, &log)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, tail(log.String()))
+	}
+	if t.Log(caught); caught.found == nil || caught.found.Verdict != history.Violation {
+		t.Errorf("found: %+v", caught.found)
 	}
 }
 

@@ -22,12 +22,14 @@ import (
 type fleet struct {
 	*stack.Stack
 	controls, edges []*stack.Node
+	edgeSettings    []string // of every edge, beside those that the stack gives it
 	dir             string
 }
 
 // launch builds and starts a fleet in a temporary folder. What the programs write goes to log.
 func launch(ctx context.Context, controls, edges int, log io.Writer, edgeSettings ...string) (f *fleet, err error) {
-	f = &fleet{}
+	// Readers stand for many clients: they say who they are, and the edges believe it.
+	f = &fleet{edgeSettings: append([]string{"TRUSTED_PROXIES=127.0.0.1/32"}, edgeSettings...)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close(context.WithoutCancel(ctx)))
@@ -59,14 +61,20 @@ func launch(ctx context.Context, controls, edges int, log io.Writer, edgeSetting
 		})
 	}
 	for i := range edges {
-		// Readers stand for many clients: they say who they are, and the edges believe it.
-		settings := append([]string{"TRUSTED_PROXIES=127.0.0.1/32"}, edgeSettings...)
 		group.Go(func() (err error) {
-			f.edges[i], err = f.StartEdge(starting, addrs[controls+i], settings...)
+			f.edges[i], err = f.StartEdge(starting, addrs[controls+i], f.edgeSettings...)
 			return err
 		})
 	}
 	return f, group.Wait()
+}
+
+// edgeAddrs are the addresses of the edges, which they keep when they are restarted.
+func (f *fleet) edgeAddrs() (addrs []string) {
+	for _, edge := range f.edges {
+		addrs = append(addrs, edge.Addr)
+	}
+	return addrs
 }
 
 // close stops everything and removes the folder.

@@ -32,10 +32,10 @@ func TestNoEdgeAnswersFromBeforeAnAnsweredChange(t *testing.T) {
 }
 
 // start launches a fleet that is stopped when the test ends. What it logs is shown if the test fails.
-func start(t *testing.T, controls, edges int) *fleet {
+func start(t *testing.T, controls, edges int, edgeSettings ...string) *fleet {
 	t.Helper()
 	var log bytes.Buffer
-	f, err := launch(t.Context(), controls, edges, &log)
+	f, err := launch(t.Context(), controls, edges, &log, edgeSettings...)
 	if err != nil {
 		t.Fatal(err, log.String())
 	}

@@ -1,7 +1,8 @@
 // Command bench measures and attacks a Deeplink from outside, with control and edge as black boxes.
 //
-// `bench freshness` changes links and asks every edge at once (freshness.go, changes.go). `bench faults` does so while
-// everything breaks that can break:
+// `bench freshness` changes links and asks every edge at once (freshness.go, changes.go). `bench drills` makes one thing go wrong
+// at a time and measures what that costs (drills.go, a file for each drill; visitor.go clicks). `bench faults` changes and asks
+// while everything breaks that can break:
 //
 //	faults.go    the command: one run, or runs of fault-tagged builds until each is caught (faultreport.go: what it prints)
 //	rig.go       the processes, each with proxies of its own to Postgres and Redis (package proxy, failover.go)
@@ -24,6 +25,7 @@ import (
 
 type commands struct {
 	Freshness freshnessCommand `cmd:"" help:"Change links and ask every edge as soon as each change is answered; count stale answers."`
+	Drills    drillsCommand    `cmd:"" help:"Make one thing go wrong at a time, and compare what it costs with what is promised."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
 }
 

@@ -15,14 +15,26 @@ import (
 
 // nemesis is a kind of fault. draw chooses what exactly will happen.
 type nemesis struct {
-	name   string
-	draw   func(r *rig, random *rand.Rand) attack
-	onLink bool // it breaks links, in one of the modes
+	name string
+	kind kind
+	draw func(r *rig, random *rand.Rand) attack
 }
+
+// kind says what a fault is made of.
+type kind string
+
+const (
+	// onProcess is what happens to a process.
+	onProcess kind = "process"
+	// onLink is a link that breaks in one of the modes.
+	onLink kind = "link"
+	// ambush is several of these, in an order.
+	ambush kind = "ambush"
+)
 
 // attack is one fault with all its choices made.
 type attack struct {
-	// what says it in stories.
+	// what says it in stories, without its length.
 	what string
 	// claims are what it needs for itself: two attacks with a claim in common are not made together.
 	claims []string
@@ -41,35 +53,53 @@ var spans = []time.Duration{lease / 2, 2 * lease, 10 * time.Second}
 // nemeses are all there are.
 func nemeses() []nemesis {
 	all := []nemesis{
-		{name: "edge stopped", draw: func(r *rig, random *rand.Rand) attack { return stopped(pick(random, r.edges), pick(random, spans)) }},
-		{name: "control stopped", draw: func(r *rig, random *rand.Rand) attack { return stopped(pick(random, r.controls), pick(random, spans)) }},
-		{name: "edge killed", draw: func(r *rig, random *rand.Rand) attack { return killed(pick(random, r.edges), random) }},
-		{name: "control killed", draw: func(r *rig, random *rand.Rand) attack { return killed(pick(random, r.controls), random) }},
-		{name: "controls killed one after the other", draw: killedOften},
-		{name: "edges restarted", draw: func(r *rig, _ *rand.Rand) attack { return restarted("edges", r.edges) }},
-		{name: "controls restarted", draw: func(r *rig, _ *rand.Rand) attack { return restarted("controls", r.controls) }},
-		{name: "Redis stopped", draw: redisStopped},
-		{name: "Redis restarted empty", draw: redisRestarted},
-		{name: "Redis failed over", draw: redisFailedOver},
-		{name: "Redis flushed", draw: redisFlushed},
-		{name: "Postgres stopped", draw: postgresStopped},
-		{name: "Postgres crashed", draw: postgresCrashed},
-		{name: "backends terminated", draw: backendsTerminated},
-		{name: "edge cut off", draw: func(r *rig, random *rand.Rand) attack { return cutOff(pick(random, r.edges[:len(r.edges)-1]), random) }},
-		{name: "edge without S cut off", draw: func(r *rig, random *rand.Rand) attack { return cutOff(r.withoutS(), random) }},
-		{name: "edge slow, then cut off", draw: edgeSlowThenCutOff},
-		{name: "edge leaves over slow links", draw: edgeLeavesSlowly},
-		{name: "edge slow without Redis", draw: edgeSlowWithoutRedis},
+		{"edge stopped", onProcess, func(r *rig, random *rand.Rand) attack { return stopped(pick(random, r.edges), pick(random, spans)) }},
+		{"control stopped", onProcess, func(r *rig, random *rand.Rand) attack { return stopped(pick(random, r.controls), pick(random, spans)) }},
+		{"edge killed", onProcess, func(r *rig, random *rand.Rand) attack { return killed(pick(random, r.edges), random) }},
+		{"control killed", onProcess, func(r *rig, random *rand.Rand) attack { return killed(pick(random, r.controls), random) }},
+		{"controls killed one after the other", onProcess, killedOften},
+		{"edges restarted", onProcess, func(r *rig, _ *rand.Rand) attack { return restarted("edges", r.edges) }},
+		{"controls restarted", onProcess, func(r *rig, _ *rand.Rand) attack { return restarted("controls", r.controls) }},
+		{"Redis stopped", onProcess, redisStopped},
+		{"Redis restarted empty", onProcess, redisRestarted},
+		{"Redis failed over", onProcess, redisFailedOver},
+		{"Redis flushed", onProcess, redisFlushed},
+		{"Postgres stopped", onProcess, postgresStopped},
+		{"Postgres crashed", onProcess, postgresCrashed},
+		{"backends terminated", onProcess, backendsTerminated},
+		{"edge cut off", ambush, func(r *rig, random *rand.Rand) attack { return cutOff(pick(random, r.edges[:len(r.edges)-1]), random) }},
+		{"edge without S cut off", ambush, func(r *rig, random *rand.Rand) attack { return cutOff(r.withoutS(), random) }},
+		{"edge slow and then cut off", ambush, edgeSlowThenCutOff},
+		{"edge leaves slowly", ambush, edgeLeavesSlowly},
+		{"edge comes back slowly", ambush, edgeComesBackSlowly},
+		{"edge slow without Redis", ambush, edgeSlowWithoutRedis},
 	}
 	for _, l := range links {
 		for _, m := range modes {
 			name := l.name + " " + m.name
-			all = append(all, nemesis{name: name, onLink: true, draw: func(r *rig, random *rand.Rand) attack {
-				return broken(l.from(r), l.link, m.rules(random), name, random)
+			all = append(all, nemesis{name, onLink, func(r *rig, random *rand.Rand) attack {
+				return linkBroken(l.from(r), l.link, m.rules(random), name, random)
 			}})
 		}
 	}
 	return all
+}
+
+// named returns the nemeses with these names, all when there are none. A name that is not one is an error.
+func named(names []string) ([]nemesis, error) {
+	all := nemeses()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var found []nemesis
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(n nemesis) bool { return n.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no fault is called %q", name)
+		}
+		found = append(found, all[i])
+	}
+	return found, nil
 }
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
@@ -80,7 +110,7 @@ func between(random *rand.Rand, low, high time.Duration) time.Duration {
 
 func stopped(m *member, span time.Duration) attack {
 	return attack{
-		what: fmt.Sprintf("%s stopped for %v", m.name, span), claims: []string{m.name}, hold: span,
+		what: m.name + " stopped", claims: []string{m.name}, hold: span,
 		inflict: func(context.Context) error { return m.signal(syscall.SIGSTOP) },
 		heal:    func(context.Context) error { return m.signal(syscall.SIGCONT) },
 	}
@@ -148,10 +178,9 @@ func restarted(what string, members []*member) attack {
 const redisClaim, postgresClaim = "redis", "postgres"
 
 func redisStopped(r *rig, random *rand.Rand) attack {
-	span := pick(random, spans)
 	var primary *daemon.Redis
 	return attack{
-		what: fmt.Sprintf("Redis stopped for %v", span), claims: []string{redisClaim}, hold: span,
+		what: "Redis stopped", claims: []string{redisClaim}, hold: pick(random, spans),
 		inflict: func(context.Context) error {
 			primary, _ = r.primary()
 			return primary.Pause()
@@ -192,9 +221,8 @@ func redisFlushed(r *rig, _ *rand.Rand) attack {
 }
 
 func postgresStopped(r *rig, random *rand.Rand) attack {
-	span := pick(random, spans)
 	return attack{
-		what: fmt.Sprintf("Postgres stopped for %v", span), claims: []string{postgresClaim}, hold: span,
+		what: "Postgres stopped", claims: []string{postgresClaim}, hold: pick(random, spans),
 		inflict: func(context.Context) error { return r.Postgres.Pause() },
 		heal:    func(context.Context) error { return r.Postgres.Resume() },
 	}
@@ -242,7 +270,7 @@ var modes = []struct {
 		return both(proxy.Flow{Delay: between(random, 5*time.Millisecond, 120*time.Millisecond)})
 	}},
 	{"slow to answer", func(random *rand.Rand) proxy.Rules {
-		return proxy.Rules{Down: proxy.Flow{Delay: between(random, 10*time.Millisecond, 200*time.Millisecond)}}
+		return slowToAnswer(between(random, 10*time.Millisecond, 200*time.Millisecond))
 	}},
 	{"hung", func(*rand.Rand) proxy.Rules { return both(proxy.Flow{Hang: true}) }},
 	{"hung on the way there", func(*rand.Rand) proxy.Rules { return proxy.Rules{Up: proxy.Flow{Hang: true}} }},
@@ -253,8 +281,8 @@ var modes = []struct {
 	{"refused", func(*rand.Rand) proxy.Rules { return proxy.Rules{Refuse: true} }},
 }
 
-// broken breaks the link of one member, or of all of a kind.
-func broken(members []*member, link func(*member) *proxy.Proxy, rules proxy.Rules, name string, random *rand.Rand) attack {
+// linkBroken breaks the link of one member, or of all of a kind.
+func linkBroken(members []*member, link func(*member) *proxy.Proxy, rules proxy.Rules, name string, random *rand.Rand) attack {
 	who := "all"
 	if random.IntN(3) > 0 {
 		members = []*member{pick(random, members)}

@@ -56,12 +56,12 @@ type member struct {
 	ending bool // it was told to end
 }
 
-// build compiles a fleet with build tags, if any, and returns the folder of its programs. The caller removes it.
-func build(ctx context.Context, tags ...string) (bin string, err error) {
+// build compiles a fleet with flags of go build, if any, and returns the folder of its programs. The caller removes it.
+func build(ctx context.Context, flags ...string) (bin string, err error) {
 	if bin, err = os.MkdirTemp("", "deeplink-bin-"); err != nil {
 		return "", err
 	}
-	if err = stack.Build(ctx, bin, tags...); err != nil {
+	if err = stack.Build(ctx, bin, flags...); err != nil {
 		return "", errors.Join(err, os.RemoveAll(bin))
 	}
 	return bin, nil

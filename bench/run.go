@@ -17,10 +17,12 @@ import (
 type load struct {
 	links                  int // writers of links; each other kind of writer has a quarter of them, and at least one
 	readers, reserved      int // per edge
+	batch                  int // how many keys a reader asks for at once
 	readEvery, changeEvery time.Duration
 	revocations, reads     int64         // to be reached before the run may end
 	atLeast                time.Duration // how long the run goes on anyhow
-	oneByOne               bool          // the list of all faults, once, in place of faults at random
+	faults                 []nemesis     // what there is to go wrong
+	oneByOne               bool          // each of them once, in place of faults at random
 	untilFound             bool          // end with the first finding
 }
 
@@ -32,11 +34,13 @@ type run struct {
 	recorder *history.Recorder
 	board    *board
 	tally    *tally
+	writers  int // that were started
 
 	took time.Duration // once it is over
 
 	mu        sync.Mutex
 	surprises map[string]int // answers that no fault explains
+	during    []string       // the faults that were there when something was found that ended the run
 }
 
 func newRun(r *rig, l load, seed uint64) *run {
@@ -75,13 +79,18 @@ func (r *run) do(ctx context.Context) error {
 	r.startReaders(reading, &readers)
 	r.startWriters(writing, &writers)
 
-	err := r.attack(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	looking, stopLooking := context.WithCancel(ctx)
+	defer stopLooking()
+	if r.load.untilFound {
+		watching.Go(func() { r.untilFound(looking, stopLooking) })
+	}
+	err := r.attack(looking)
 	stopWriting()
 	writers.Wait()
-	if !r.enoughFound() {
-		// What was pending or made by hand has to be seen after this; so readers look once more.
-		pause(ctx, lease+r.rig.stale[0]+lease/2)
-	}
+	// What was pending or made by hand has to be seen after this; so readers look once more.
+	pause(looking, lease+r.rig.stale[0]+lease/2)
 	stopReading()
 	readers.Wait()
 	r.took = r.recorder.Now()
@@ -94,20 +103,19 @@ func (r *run) do(ctx context.Context) error {
 func (r *run) startReaders(ctx context.Context, readers *sync.WaitGroup) {
 	for edge := range r.rig.edges {
 		for i := range r.load.readers + r.load.reserved {
-			reader := &reader{run: r, edge: edge, every: r.load.readEvery, reserved: i >= r.load.readers}
+			reader := &reader{run: r, edge: edge, every: r.load.readEvery, batch: r.load.batch, reserved: i >= r.load.readers}
 			readers.Go(func() { reader.read(ctx) })
 		}
 	}
 }
 
 func (r *run) startWriters(ctx context.Context, writers *sync.WaitGroup) {
-	n := uint64(0)
 	writer := func(kind string, i int) writer {
-		n++
-		return writer{run: r, random: r.random(n), name: fmt.Sprintf("%s-%d", kind, i)}
+		r.writers++
+		return writer{run: r, random: r.random(uint64(r.writers)), name: fmt.Sprintf("%s-%d", kind, i)}
 	}
 	for i := range r.load.links {
-		w := &linkWriter{writer: writer("link", i), pace: r.load.changeEvery}
+		w := &linkWriters{writer("link", i), r.load.changeEvery}
 		writers.Go(func() { w.work(ctx) })
 	}
 	for i := range max(1, r.load.links/4) {
@@ -118,29 +126,33 @@ func (r *run) startWriters(ctx context.Context, writers *sync.WaitGroup) {
 	}
 }
 
-// warmUp is how long there is no fault at first.
-const warmUp = 2 * time.Second
-
-// attack makes faults until the targets are reached or something was found that ends the run.
-func (r *run) attack(ctx context.Context) error {
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	ctx, cancel := context.WithCancel(ctx)
+// warmUp returns when every writer has something to change, or could not get it for so long that it had better be attacked.
+func (r *run) warmUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	if r.load.untilFound {
-		watching.Go(func() {
-			select {
-			case <-r.recorder.Found():
-				cancel()
-			case <-ctx.Done():
-			}
-		})
+	for len(*r.board.subjects.Load()) < r.writers && pause(ctx, 50*time.Millisecond) {
 	}
-	pause(ctx, warmUp)
+}
+
+// untilFound ends the look for findings with the first one.
+func (r *run) untilFound(ctx context.Context, stop func()) {
+	select {
+	case <-r.recorder.Found():
+		for _, row := range r.tally.now() {
+			r.during = append(r.during, row.name)
+		}
+		stop()
+	case <-ctx.Done():
+	}
+}
+
+// attack makes faults until the targets are reached or ctx ends.
+func (r *run) attack(ctx context.Context) error {
+	r.warmUp(ctx)
 	random := r.random(0)
-	waves := endless(r.rig, random)
+	waves := endless(r.rig, random, r.load.faults)
 	if r.load.oneByOne {
-		waves = eachOnce(r.rig, random)
+		waves = eachOnce(r.rig, random, r.load.faults)
 	}
 	for wave := range waves {
 		if ctx.Err() != nil || !r.load.oneByOne && r.enough() {
@@ -158,9 +170,6 @@ func (r *run) attack(ctx context.Context) error {
 func (r *run) enough() bool {
 	return r.recorder.Now() >= r.load.atLeast && r.recorder.Reads() >= r.load.reads && r.tally.all.revocations.Load() >= r.load.revocations
 }
-
-// enoughFound reports whether the run ends because something was found.
-func (r *run) enoughFound() bool { return r.load.untilFound && len(r.recorder.Findings()) > 0 }
 
 // strike makes faults at the same time and returns when they are healed.
 func (r *run) strike(ctx context.Context, attacks []chosen) error {
@@ -191,6 +200,7 @@ func (r *run) strike(ctx context.Context, attacks []chosen) error {
 func (r *run) strikeOne(ctx context.Context, a attack) error {
 	r.recorder.Note(a.what)
 	err := a.inflict(ctx)
+	r.recorder.Note(fmt.Sprintf("for %v: %s", a.hold.Round(time.Millisecond), a.what))
 	pause(ctx, a.hold)
 	err = errors.Join(err, a.heal(context.WithoutCancel(ctx)))
 	r.recorder.Note("over: " + a.what)

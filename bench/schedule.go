@@ -37,8 +37,7 @@ func (c chosen) together(others []chosen) bool {
 const companions = 10
 
 // endless are faults at random, alone or in pairs.
-func endless(r *rig, random *rand.Rand) iter.Seq[wave] {
-	all := nemeses()
+func endless(r *rig, random *rand.Rand, all []nemesis) iter.Seq[wave] {
 	return func(yield func(wave) bool) {
 		for {
 			w := wave{
@@ -58,33 +57,28 @@ func endless(r *rig, random *rand.Rand) iter.Seq[wave] {
 	}
 }
 
-const (
-	// listed is the longest hold of a fault when each is made once, brief that of a broken link: all of them must end in time.
-	listed = 5 * lease / 4
-	brief  = 3 * lease / 5
-	// breath is the pause between them.
-	breath = 300 * time.Millisecond
+// When each fault is made once, all must end in time. They are as many at the same time as crowds says of their kind, for as long
+// as holds says at most, with a breath between them. An ambush is disturbed by others, and may need a lease and some time to show.
+var (
+	crowds = map[kind]int{ambush: 1, onProcess: 2, onLink: 3}
+	holds  = map[kind]time.Duration{ambush: 5 * lease / 4, onProcess: 11 * lease / 10, onLink: lease / 2}
 )
 
-// eachOnce are all faults in a random order: broken links in pairs, all else alone.
-func eachOnce(r *rig, random *rand.Rand) iter.Seq[wave] {
-	all := nemeses()
+const breath = 200 * time.Millisecond
+
+// eachOnce are all faults in a random order, each with others of its kind that go with it.
+func eachOnce(r *rig, random *rand.Rand, all []nemesis) iter.Seq[wave] {
 	var waves []wave
 	for _, i := range random.Perm(len(all)) {
 		c := choose(r, random, all[i])
-		if !c.onLink {
-			c.attack.hold = min(c.attack.hold, listed)
-			waves = append(waves, wave{attacks: []chosen{c}, pause: breath})
-			continue
-		}
-		c.attack.hold = min(c.attack.hold, brief)
-		half := slices.IndexFunc(waves, func(w wave) bool {
-			return len(w.attacks) == 1 && w.attacks[0].onLink && c.together(w.attacks)
+		c.attack.hold = min(c.attack.hold, holds[c.kind])
+		room := slices.IndexFunc(waves, func(w wave) bool {
+			return w.attacks[0].kind == c.kind && len(w.attacks) < crowds[c.kind] && c.together(w.attacks)
 		})
-		if half < 0 {
+		if room < 0 {
 			waves = append(waves, wave{attacks: []chosen{c}, pause: breath})
 		} else {
-			waves[half].attacks = append(waves[half].attacks, c)
+			waves[room].attacks = append(waves[room].attacks, c)
 		}
 	}
 	return slices.Values(waves)

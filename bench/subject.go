@@ -52,6 +52,7 @@ func (s *subject) leads(location []byte) history.State {
 type board struct {
 	mu       sync.Mutex
 	subjects atomic.Pointer[[]*subject]
+	retired  []*subject
 	// hot has for each edge the subjects that just changed or are about to: that is where an edge can be wrong.
 	hot []chan *subject
 }
@@ -86,6 +87,14 @@ func (b *board) remove(s *subject) {
 		}
 	}
 	b.subjects.Store(&left)
+	b.retired = append(b.retired, s)
+}
+
+// ever returns all subjects that there were.
+func (b *board) ever() []*subject {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append(append([]*subject{}, *b.subjects.Load()...), b.retired...)
 }
 
 // heat has every edge asked for a subject at once. Readers that are busy already lose nothing by missing it.
@@ -98,11 +107,14 @@ func (b *board) heat(s *subject) {
 	}
 }
 
-// any returns some subject, nil when there is none.
-func (b *board) any() *subject {
+// some adds n subjects, drawn at random, to others. There may be fewer to draw from, but then some come twice.
+func (b *board) some(others []*subject, n int) []*subject {
 	all := *b.subjects.Load()
 	if len(all) == 0 {
-		return nil
+		return others
 	}
-	return all[rand.IntN(len(all))]
+	for range n {
+		others = append(others, all[rand.IntN(len(all))])
+	}
+	return others
 }

@@ -86,6 +86,24 @@ type answer struct {
 	propagation string
 }
 
+// fetch returns the body of a page that is there.
+func fetch(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %d %s", url, response.StatusCode, text)
+	}
+	return string(text), err
+}
+
 // click asks one edge for a code as visitor, and returns status and Location.
 func (f *fleet) click(ctx context.Context, edge int, orgKey, code string, visitor int) (status int, location string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.edges[edge].URL()+"/"+orgKey+"/"+code, nil)

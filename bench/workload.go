@@ -83,33 +83,52 @@ func answered(outcome history.Outcome) bool {
 	return outcome == history.Complete || outcome == history.Pending
 }
 
+// linksPerWriter is how many links a writer has. The others rest, and are in the memory of every edge, while one is changed.
+const linksPerWriter = 4
+
+// linkWriters are the links of one writer, who changes one at a time.
+type linkWriters struct {
+	writer
+	pace time.Duration
+}
+
+func (w *linkWriters) work(ctx context.Context) {
+	if w.caller = w.run.newCaller(ctx); w.caller == nil {
+		return
+	}
+	var links []*linkWriter
+	for i := range linksPerWriter {
+		link := &linkWriter{writer: w.writer}
+		link.name = fmt.Sprintf("%s-%d", w.name, i)
+		links = append(links, link)
+	}
+	for w.rest(ctx, w.pace) {
+		pick(w.random, links).work(ctx)
+	}
+}
+
 // linkWriter creates, edits, deactivates, reactivates and deletes a link, and begins again with its code.
 type linkWriter struct {
 	writer
-	pace      time.Duration
 	id        string
 	active    bool
 	shown     history.State // where the link leads while it is active: the last target that was acknowledged
 	mayBeGone bool          // before the last request was sent
 }
 
+// work makes one change.
 func (w *linkWriter) work(ctx context.Context) {
-	if w.caller = w.run.newCaller(ctx); w.caller == nil {
-		return
-	}
-	for w.rest(ctx, w.pace) {
-		switch {
-		case w.id == "":
-			w.create(ctx)
-		case w.Unsure() && w.chance(2) || w.chance(5):
-			w.delete(ctx)
-		case w.active && w.chance(3):
-			w.deactivate(ctx)
-		case !w.active && !w.Unsure() && w.chance(2):
-			w.reactivate(ctx)
-		default:
-			w.edit(ctx)
-		}
+	switch {
+	case w.id == "":
+		w.create(ctx)
+	case w.Unsure() && w.chance(2) || w.chance(5):
+		w.delete(ctx)
+	case w.active && w.chance(3):
+		w.deactivate(ctx)
+	case !w.active && !w.Unsure() && w.chance(2):
+		w.reactivate(ctx)
+	default:
+		w.edit(ctx)
 	}
 }
 

@@ -102,7 +102,7 @@ func run(ctx context.Context) (err error) {
 	say.step("starting control and two edges")
 	var nodes []*stack.Node
 	defer func() { err = errors.Join(err, stop(ending, nodes)) }()
-	control, err := s.StartControl(ctx, addrs.control,
+	control, err := s.StartControl(ctx, addrs.control, "CONTROL_CANARY=10s",
 		"PORTAL_ISSUER="+identityURL, "PORTAL_JWKS_URL="+identityURL+"/.well-known/jwks.json")
 	if err != nil {
 		return fmt.Errorf("%w (see %s)", err, log.Name())

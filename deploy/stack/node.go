@@ -27,7 +27,8 @@ type Node struct {
 func (n *Node) URL() string { return "http://" + n.Addr }
 
 // StartControl starts a control on addr and waits until it is ready. Settings are environment variables, NAME=value; the last
-// of a name wins. Nodes stop without a drain delay: no balancer stands before them.
+// of a name wins. Nodes stop without a drain delay: no balancer stands before them. There is no canary unless the settings say
+// otherwise: it would be counted in what is measured.
 func (s *Stack) StartControl(ctx context.Context, addr string, settings ...string) (*Node, error) {
 	node, err := s.LaunchControl(addr, settings...)
 	if err != nil {
@@ -44,6 +45,7 @@ func (s *Stack) LaunchControl(addr string, settings ...string) (*Node, error) {
 	}
 	return s.launch("control", addr, admin, append([]string{
 		"DATABASE_URL=" + s.Control, "REDIS_URL=" + s.Redis.URL(), "CONTROL_ADDR=" + addr, "CONTROL_ADMIN_ADDR=" + admin, "CONTROL_DRAIN=0s",
+		"CONTROL_CANARY=0s",
 	}, settings...))
 }
 
@@ -64,7 +66,7 @@ func (s *Stack) LaunchEdge(addr string, settings ...string) (*Node, error) {
 	}
 	return s.launch("edge", addr, admin, append([]string{
 		"DATABASE_URL=" + s.Edge, "REDIS_URL=" + s.Redis.URL(), "EDGE_ADDR=" + addr, "EDGE_ADMIN_ADDR=" + admin,
-		"EDGE_SLOT=" + addr, "EDGE_DRAIN=0s",
+		"EDGE_SLOT=" + addr, "EDGE_DRAIN=0s", "MATCH_TOKEN_KEYS=" + s.tokenKeys,
 	}, settings...))
 }
 

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,7 +21,7 @@ import (
 
 // Options say what a stack is made of.
 type Options struct {
-	// Dir holds the servers' data and logs. What is there is used again.
+	// Dir holds the servers' data and logs, and the keys of match tokens. What is there is used again.
 	Dir string
 	// Bin is the folder of the programs, as [Build] fills it.
 	Bin string
@@ -41,7 +40,8 @@ type Stack struct {
 	// Owner reaches the database as its owner, Control and Edge as the login roles of the programs.
 	Owner, Control, Edge string
 
-	options Options
+	tokenKeys string // MATCH_TOKEN_KEYS of every edge
+	options   Options
 }
 
 const (
@@ -51,11 +51,11 @@ const (
 	loginSuffix = "_login"
 )
 
-// Build compiles control and edge into dir, from the module that the working directory belongs to. tags are build tags,
+// Build compiles control and edge into dir, from the module that the working directory belongs to. flags are flags of go build,
 // usually none.
-func Build(ctx context.Context, dir string, tags ...string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "-tags", strings.Join(tags, ","),
-		"deeplink/control", "deeplink/edge")
+func Build(ctx context.Context, dir string, flags ...string) error {
+	arguments := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(arguments, "deeplink/control", "deeplink/edge")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build control and edge: %w\n%s", err, out)
 	}
@@ -86,6 +86,9 @@ func Open(ctx context.Context, options Options) (s *Stack, err error) {
 		return nil, err
 	}
 	if s.Edge, err = s.login(ctx, edgeRole); err != nil {
+		return nil, err
+	}
+	if s.tokenKeys, err = readOrMakeTokenKeys(filepath.Join(options.Dir, "match-token-keys")); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// forgetting has every edge forget all it knows at once, under full load: an epoch bump, as after a failover of Postgres.
+type forgetting struct {
+	links   int
+	clients int           // connections to one edge, each clicking as fast as it goes
+	calm    time.Duration // how long hits are measured, before and after
+	settled time.Duration // when they must be as fast as before
+}
+
+const (
+	// slack is what a p99 on two busy cores differs by from one moment to the next.
+	slack = 2
+	// edgeConnections is the most that an edge may have: EDGE_DATABASE_CONNECTIONS and the one that polls.
+	edgeConnections = 16 + 1
+)
+
+func (d forgetting) run(ctx context.Context, f *fleet) ([]finding, error) {
+	t, err := f.newTenant(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := pgx.Connect(ctx, f.Owner)
+	if err != nil {
+		return nil, err
+	}
+	defer owner.Close(ctx)
+	keys, err := d.load(ctx, owner, t)
+	if err != nil {
+		return nil, err
+	}
+	edge := f.edges[0].Addr
+	clicks := newVisits()
+	beside, stop := context.WithCancel(ctx)
+	defer stop()
+	var clients sync.WaitGroup
+	for range d.clients {
+		clients.Go(func() {
+			v := &visitor{addr: edge}
+			defer v.hangUp()
+			for beside.Err() == nil {
+				clicks.click(v, keys[rand.IntN(len(keys))])
+			}
+		})
+	}
+	pause(ctx, 2*time.Second+d.calm)
+	bumped := time.Now()
+	if _, err := owner.Exec(ctx, `insert into changes (tags) values ('{*}')`); err != nil {
+		return nil, fmt.Errorf("have everything forgotten: %w", err)
+	}
+	most := 0
+	for time.Since(bumped) < d.settled {
+		var n int
+		if err := owner.QueryRow(ctx, `select count(*) from pg_stat_activity where usename = 'deeplink_edge_login'`).Scan(&n); err != nil {
+			return nil, fmt.Errorf("count the connections: %w", err)
+		}
+		most = max(most, n)
+		pause(ctx, 20*time.Millisecond)
+	}
+	pause(ctx, d.calm)
+	stop()
+	clients.Wait()
+	before, _ := clicks.p99(bumped.Add(-d.calm), bumped)
+	during, _ := clicks.p99(bumped, bumped.Add(500*time.Millisecond))
+	after, n := clicks.p99(bumped.Add(d.settled), bumped.Add(d.settled+d.calm))
+	all, others := clicks.total(302)
+	bound := edgeConnections * len(f.edges)
+	return []finding{
+		counted("connections of the edges to Postgres, at most", fmt.Sprint(most), fmt.Sprintf("≤ %d", bound), most <= bound && most > 0),
+		atMost(fmt.Sprintf("p99 of hits %v after all was forgotten (%s before, %s in the first half second, %.0f clicks a second)",
+			d.settled, milliseconds(before), milliseconds(during), float64(n)/d.calm.Seconds()), after, slack*before),
+		none(fmt.Sprintf("clicks not answered 302 (%v)", clicks), others, all),
+	}, nil
+}
+
+// load makes links by hand, faster than the API lets anyone, and returns their paths.
+func (d forgetting) load(ctx context.Context, owner *pgx.Conn, t *tenant) (paths []string, err error) {
+	_, err = owner.Exec(ctx, `
+		insert into links (id, organization_id, domain_id, short_code, path, fallback_url)
+		select gen_random_uuid(), o.id, d.id, 'load' || n, '/x', $2
+		from generate_series(1, $3) n, organizations o join domains d on d.organization_id = o.id and d.host is null
+		where o.org_key = $1`, t.orgKey, target(0), d.links)
+	if err != nil {
+		return nil, fmt.Errorf("make links by hand: %w", err)
+	}
+	for n := range d.links {
+		paths = append(paths, fmt.Sprintf("/%s/load%d", t.orgKey, n+1))
+	}
+	return paths, nil
+}

@@ -1,0 +1,34 @@
+package stack
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"deeplink/shared/matchtoken"
+)
+
+func TestTokenKeysAreMadeOnceAndKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "keys")
+	made, err := readOrMakeTokenKeys(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := matchtoken.ParseKeys(made); err != nil {
+		t.Errorf("made %q: %v", made, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v; expected that only its owner reads it", info.Mode(), err)
+	}
+	if kept, err := readOrMakeTokenKeys(file); err != nil || kept != made {
+		t.Errorf("the second start has %q, %v; expected %q", kept, err, made)
+	}
+	if other, err := readOrMakeTokenKeys(filepath.Join(dir, "other")); err != nil || other == made {
+		t.Errorf("another folder has %q, %v; expected another key", other, err)
+	}
+	if _, err := readOrMakeTokenKeys(dir); err == nil {
+		t.Error("a folder is read as keys")
+	}
+}
