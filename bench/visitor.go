@@ -23,6 +23,10 @@ type visitor struct {
 	response fasthttp.Response
 }
 
+// errRefused: no connection came to be, because nobody listened or the listener closed just then. That is the one failure after which
+// clients ask again without being told: nothing was asked yet.
+var errRefused = errors.New("connection refused")
+
 // visitTimeout bounds one request of a visitor.
 const visitTimeout = 5 * time.Second
 
@@ -59,6 +63,9 @@ func (v *visitor) connect() (err error) {
 	}
 	if v.conn, err = net.DialTimeout("tcp", v.addr, visitTimeout); err != nil {
 		v.conn = nil
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) {
+			err = errRefused
+		}
 		return err
 	}
 	v.in = bufio.NewReaderSize(v.conn, 4<<10)
@@ -71,9 +78,6 @@ func (v *visitor) hangUp() {
 		v.conn = nil
 	}
 }
-
-// refused reports whether nobody listened. That is the one failure after which clients ask again without being told.
-func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 // visits counts what visitors were answered. It is safe for concurrent use.
 type visits struct {
@@ -102,7 +106,7 @@ func (s *visits) click(v *visitor, path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case refused(err):
+	case errors.Is(err, errRefused):
 		s.refused++
 	case err != nil:
 		s.failures[err.Error()]++

@@ -46,10 +46,10 @@ func TestPagesInChromium(t *testing.T) {
 
 // chromium is a browser, and the edge whose pages it shows.
 type chromium struct {
-	ctx       context.Context
-	edge      *testEdge
-	database  *testdb.Database
-	base      string // of short URLs, which really lead to the edge
+	ctx      context.Context
+	edge     *testEdge
+	database *testdb.Database
+	base     string // of short URLs, which really lead to the edge
 }
 
 func startChromium(t *testing.T) *chromium {

@@ -24,7 +24,7 @@ const (
 var errQueueFull = fmt.Errorf("replica: %d keys wait for the database already", maxQueued)
 
 // loads are the questions to Postgres under way, at most one per key: a link that a million phones open at once is asked for
-// once.
+// once. The cache takes entries a while after they were set, so a load stays until then.
 type loads struct {
 	mu      sync.Mutex
 	running map[string]*load
@@ -37,9 +37,10 @@ type load struct {
 	done  chan struct{}
 	value []byte
 	err   error
-	// fresh: when it ended, the lease held and nothing it depends on had been bumped since it began. Only then may those use
-	// it who came after it began: the row may have been read before they did.
-	fresh bool
+	// entry is what it put into the cache, nil for nothing. Those who came after the load began may use it only as they would use
+	// the cache: the row may have been read before they came.
+	entry entry
+	ended bool // guarded by loads.mu
 }
 
 func (l *loads) init() {
@@ -68,23 +69,29 @@ func unreachable(err error) bool {
 	return errors.Is(err, errPostgresDown) || errors.Is(err, errQueueFull) || postgres.Unreachable(err)
 }
 
-// fetch joins the running load of a key or starts one. A joined load that is not fresh is of no use to who joined it; the
-// next one, of whoever comes first, began after all of them had arrived.
+// fetch joins the running load of a key or starts one. A joined load whose entry may not be told is of no use to who joined it;
+// the next one, of whoever comes first, began after all of them had arrived.
 func (r *Replica) fetch(hash uint64, key string, domain int) ([]byte, error) {
 	l, started := r.join(hash, key, domain)
 	<-l.done
-	if !started && !l.fresh {
+	if !started && !r.tellable(l.entry) {
 		l, _ = r.join(hash, key, domain)
 		<-l.done
 	}
 	return l.value, l.err
 }
 
-// join returns the running load of a key, or starts one. Every load ends within three times loadTimeout.
+// tellable reports whether an entry may be told now: nothing it depends on has been bumped, and the lease holds.
+func (r *Replica) tellable(e entry) bool {
+	return e != nil && r.stamps.current(e) && r.lease.Load().covers(time.Now(), r.options.Lease)
+}
+
+// join returns the load of a key that runs, or that has ended while its entry is not in the cache yet and may still be told.
+// Otherwise it starts one. Every load ends within three times loadTimeout.
 func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bool) {
 	r.loads.mu.Lock()
 	defer r.loads.mu.Unlock()
-	if l := r.loads.running[key]; l != nil {
+	if l := r.loads.running[key]; l != nil && (!l.ended || r.tellable(l.entry)) {
 		return l, false
 	}
 	l = &load{done: make(chan struct{})}
@@ -96,12 +103,29 @@ func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bo
 	r.loads.running[key] = l
 	r.loads.group.Go(func() {
 		r.run(l, hash, key, domain)
-		r.loads.mu.Lock()
-		delete(r.loads.running, key)
-		r.loads.mu.Unlock()
-		close(l.done)
+		r.loads.end(l)
+		if l.entry != nil {
+			r.cacheOf(l.entry).Wait()
+		}
+		r.loads.drop(key, l)
 	})
 	return l, true
+}
+
+func (l *loads) end(ended *load) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ended.ended = true
+	close(ended.done)
+}
+
+// drop forgets a load, unless another one took its place.
+func (l *loads) drop(key string, ended *load) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running[key] == ended {
+		delete(l.running, key)
+	}
 }
 
 func (r *Replica) run(l *load, hash uint64, key string, domain int) {
@@ -138,7 +162,7 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 	l.value = e.value()
 	if complete {
 		r.remember(hash, e)
-		l.fresh = r.lease.Load().covers(time.Now(), r.options.Lease) && r.stamps.current(e)
+		l.entry = e
 	}
 }
 

@@ -187,9 +187,12 @@ func (r *Replica) remembered(hash uint64, key []byte) entry {
 
 // remember keeps an entry, in place of an older one of its kind. One of the other kind stays: its stamps have moved.
 func (r *Replica) remember(hash uint64, e entry) {
-	cache := r.known
+	r.cacheOf(e).Set(hash, e, int64(len(e))+overhead)
+}
+
+func (r *Replica) cacheOf(e entry) *ristretto.Cache[uint64, entry] {
 	if e.value() == nil {
-		cache = r.unknown
+		return r.unknown
 	}
-	cache.Set(hash, e, int64(len(e))+overhead)
+	return r.known
 }

@@ -395,6 +395,32 @@ func TestLateRequestDoesNotUseALoadThatAChangeOvertook(t *testing.T) {
 	}
 }
 
+// Until the cache has taken its entry a load that ended is told as the cache would tell it: by who comes later too, but not after a
+// change.
+func TestLoadThatEndedIsToldUntilAChange(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.untilReady(t)
+	var asked atomic.Int64
+	f.loadFrom(func(context.Context, string, string) (Answer, error) {
+		asked.Add(1)
+		return Answer{OrgKey: "abcd", Value: []byte("new")}, nil
+	})
+	const key = "abcd/code"
+	ended := &load{done: make(chan struct{}), ended: true, value: []byte("old")}
+	ended.entry = newEntry(f.stamps.read("abcd", "abcd", key), key, ended.value)
+	close(ended.done)
+	f.loads.mu.Lock()
+	f.loads.running[key] = ended
+	f.loads.mu.Unlock()
+	f.mustGet(t, "abcd", "code", "old")
+	if n := asked.Load(); n != 0 {
+		t.Errorf("asked %d times for what was just loaded", n)
+	}
+	f.forget([]string{"k:" + key})
+	f.mustGet(t, "abcd", "code", "new")
+}
+
 func TestManyRequestsForOneKeyAreOneLoad(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
