@@ -4,55 +4,12 @@ import (
 	"errors"
 	"io"
 	"net"
-	"syscall"
 	"time"
 )
 
 // deadlineSlack is how much later than asked for a deadline may fall. fasthttp moves three of them per request, which cost 8 to
 // 10 % of all the time there is; within the slack they stay where they are, so that a busy connection moves two a second.
 const deadlineSlack = time.Second
-
-// The pause after an Accept that failed because the system lacks something, doubled each time.
-const minAcceptPause, maxAcceptPause = 5 * time.Millisecond, time.Second
-
-// listen opens the listener of the public address. Its connections keep their deadlines with a slack of one second, and end
-// silently when no byte ever came: browsers open spare ones, and would show an answer nobody asked for to the next click.
-func listen(addr string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	return listener{ln}, nil
-}
-
-type listener struct{ net.Listener }
-
-// Accept waits for the next connection. fasthttp takes any error for the end of the listener, so that running out of file
-// descriptors for a moment would end the edge: such errors are waited out here, as net/http does.
-func (l listener) Accept() (net.Conn, error) {
-	pause := minAcceptPause
-	for {
-		c, err := l.Listener.Accept()
-		if err == nil {
-			return &conn{Conn: c}, nil
-		}
-		if !passes(err) {
-			return nil, err
-		}
-		time.Sleep(pause)
-		pause = min(2*pause, maxAcceptPause)
-	}
-}
-
-// passes reports whether an Accept may succeed later.
-func passes(err error) bool {
-	for _, lack := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
-		if errors.Is(err, lack) {
-			return true
-		}
-	}
-	return false
-}
 
 // conn is a connection whose deadlines take effect when something is read or written, and only when they moved by more than the
 // slack. Reading and writing are one goroutine's; Close may be anyone's.

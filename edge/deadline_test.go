@@ -189,7 +189,7 @@ func (f *failing) Accept() (net.Conn, error) {
 
 func TestListenerOutlivesLackOfDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ln := listener{&failing{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS}}}
+		ln := &listener{Listener: &failing{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS}}}
 		began := time.Now()
 		c, err := ln.Accept()
 		if err != nil {
@@ -199,7 +199,7 @@ func TestListenerOutlivesLackOfDescriptors(t *testing.T) {
 		if took := time.Since(began); took != 75*time.Millisecond {
 			t.Errorf("waited %v, expected 5+10+20+40 ms", took)
 		}
-		ln = listener{&failing{errs: []error{syscall.EINVAL}}}
+		ln = &listener{Listener: &failing{errs: []error{syscall.EINVAL}}}
 		if _, err := ln.Accept(); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("error %v, expected that of the listener", err)
 		}
