@@ -32,6 +32,7 @@ func drills() []drill {
 		{name: "Postgres stopped", run: outage{span: 30 * time.Second, clients: 4}.run},
 		{name: "stampede", run: stampede{requests: 10_000}.run},
 		{name: "everything forgotten", run: forgetting{links: 5_000, clients: 16, calm: 5 * time.Second, settled: 5 * time.Second}.run},
+		{name: "made-up keys", run: kidFlood{perSecond: 1000, span: 30 * time.Second}.run},
 	}
 }
 
