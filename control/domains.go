@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/http"
 
 	"deeplink/control/internal/relay"
@@ -105,10 +106,24 @@ func (s *server) deleteDomain(x *exchange, r *http.Request, organization catalog
 	}
 	change, err := s.store.By(x.actor).DeleteDomain(r.Context(), organization.ID, id)
 	if err != nil {
-		return err
+		return s.goneDomain(x, r, err)
 	}
 	x.Header().Set(relay.Header, string(s.relay.Await(r.Context(), change)))
 	return writeJSON(x, http.StatusOK, deletion{ID: id, Deleted: true})
+}
+
+// goneDomain returns err. When it says that the domain is not there, it first waits until the edges know that of every domain: who is
+// told so, perhaps by a repeated call, must not see it resolve afterwards (freshness.md, Control, 4).
+func (s *server) goneDomain(x *exchange, r *http.Request, err error) error {
+	if !errors.Is(err, store.ErrDomainNotFound) {
+		return err
+	}
+	change, barrierErr := s.store.Barrier(r.Context())
+	if barrierErr != nil {
+		return barrierErr
+	}
+	x.Header().Set(relay.Header, string(s.relay.Await(r.Context(), change)))
+	return err
 }
 
 // verifyDomain answers POST /portal/domains/{id}/verify. That the record is not there yet is an answer, not an error.
@@ -122,11 +137,11 @@ func (s *server) verifyDomain(x *exchange, r *http.Request, organization catalog
 	}
 	domain, err := s.store.Domain(r.Context(), organization.ID, id)
 	if err != nil {
-		return err
+		return s.goneDomain(x, r, err)
 	}
 	if domain.Status != catalog.DomainVerified {
 		// No connection and no lock is held for as long as other people's servers take.
-		if why := s.prover.missing(r.Context(), verificationOf(domain.Host, domain.Token)); why != "" {
+		if why := s.prover.missing(r.Context(), organization.ID, verificationOf(domain.Host, domain.Token)); why != "" {
 			return writeJSON(x, http.StatusOK, judgement{ownDomainOf(domain), &why})
 		}
 	}

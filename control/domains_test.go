@@ -212,8 +212,8 @@ func TestDomainIsVerifiedByItsRecordInDNS(t *testing.T) {
 	dns.fail(dnsmessage.RCodeSuccess, true)
 	began := time.Now()
 	pending("a server that is silent", "DNS gave no answer")
-	if took := time.Since(began); took < lookupTimeout-100*time.Millisecond || took > lookupTimeout+4*time.Second {
-		t.Errorf("a silent server takes %v, expected %v", took, lookupTimeout)
+	if took := time.Since(began); took < lookupTimeout-100*time.Millisecond {
+		t.Errorf("a silent server takes %v, expected %v at least", took, lookupTimeout)
 	}
 	dns.fail(dnsmessage.RCodeSuccess, false)
 
@@ -226,8 +226,9 @@ func TestDomainIsVerifiedByItsRecordInDNS(t *testing.T) {
 		t.Errorf("with the record: %s after %v, expected verified, once the lease of an edge is over", r, time.Since(began))
 	}
 	dns.set(record.Name)
-	if got, r := c.verify(d.ID); got.Status != "verified" || got.Message != nil {
-		t.Errorf("again, without the record: %s, expected verified for good", r)
+	began = time.Now()
+	if got, r := c.verify(d.ID); got.Status != "verified" || got.Message != nil || r.header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
+		t.Errorf("again, without the record: %s after %v, expected verified for good, and the wait of the first call", r, time.Since(began))
 	}
 	// The search list of a resolver, or the host itself, would have been asked by now.
 	dns.mu.Lock()
@@ -285,8 +286,10 @@ func TestDomainsAreListedUsedAndRemoved(t *testing.T) {
 		r.header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
 		t.Errorf("delete: %s after %v, expected 200 once the lease of an edge is over", r, time.Since(began))
 	}
-	if r := c.do("DELETE", "/portal/domains/"+d.ID, ""); r.status != http.StatusNotFound || r.message() != "Domain not found." {
-		t.Errorf("delete again: %s, expected 404", r)
+	began = time.Now()
+	if r := c.do("DELETE", "/portal/domains/"+d.ID, ""); r.status != http.StatusNotFound || r.message() != "Domain not found." ||
+		r.header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
+		t.Errorf("delete again: %s after %v, expected 404 after the wait of the first call", r, time.Since(began))
 	}
 	if all := list(); len(all) != 1 {
 		t.Errorf("at last: %+v, expected the default domain", all)
@@ -372,9 +375,9 @@ func TestLookupsAreBounded(t *testing.T) {
 	p := &prover{records: r, places: make(chan struct{}, maxLookups)}
 	var group sync.WaitGroup
 	var proved atomic.Int64
-	for range 2 * maxLookups {
+	for i := range 2 * maxLookups {
 		group.Go(func() {
-			if p.missing(t.Context(), verification{Value: "yes"}) == "" {
+			if p.missing(t.Context(), fmt.Sprint("organization ", i), verification{Value: "yes"}) == "" {
 				proved.Add(1)
 			}
 		})
@@ -387,8 +390,11 @@ func TestLookupsAreBounded(t *testing.T) {
 	})
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if why := p.missing(gone, verification{Value: "yes"}); !strings.Contains(why, "Too many") {
+	if why := p.missing(gone, "another one", verification{Value: "yes"}); !strings.Contains(why, "Too many") {
 		t.Errorf("one more: %q, expected that it is one too many", why)
+	}
+	if why := p.missing(t.Context(), "organization 0", verification{Value: "yes"}); !strings.Contains(why, "Another domain of yours") {
+		t.Errorf("a second one of the same organization: %q, expected that it has to wait", why)
 	}
 	if n := r.asked.Load(); n != maxLookups {
 		t.Errorf("%d lookups at once, expected %d", n, maxLookups)
@@ -398,7 +404,7 @@ func TestLookupsAreBounded(t *testing.T) {
 	if proved.Load() != 2*maxLookups {
 		t.Errorf("%d of %d were proved", proved.Load(), 2*maxLookups)
 	}
-	if why := (&prover{records: &net.Resolver{PreferGo: true, Dial: refuseToDial}, places: make(chan struct{}, 1)}).missing(t.Context(), verification{Name: "a.example"}); !strings.Contains(why, "no answer") {
+	if why := (&prover{records: &net.Resolver{PreferGo: true, Dial: refuseToDial}, places: make(chan struct{}, 1)}).missing(t.Context(), "", verification{Name: "a.example"}); !strings.Contains(why, "no answer") {
 		t.Errorf("nobody to ask: %q, expected that there was no answer", why)
 	}
 }

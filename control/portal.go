@@ -51,6 +51,10 @@ func (s *server) user(r *http.Request) (session.Session, catalog.Organization, e
 	if err != nil {
 		return session.Session{}, catalog.Organization{}, err
 	}
+	if user.Organization == canaryOrganization {
+		// The one organization that is nobody's: an identity provider may let its users choose such a name.
+		return session.Session{}, catalog.Organization{}, errCredential
+	}
 	organization, err := s.store.ExternalOrganization(r.Context(), user.Organization)
 	if errors.Is(err, store.ErrNotFound) {
 		err = errCredential

@@ -181,6 +181,21 @@ func TestPortalBeforeTheProvidersKeysAreThereIsUnavailable(t *testing.T) {
 }
 
 // TestPortalLimitIsPerAddressAndComesFirst is not parallel: what it sends has to be sent within a second.
+// An identity provider may let its users name their organizations.
+func TestOrganizationOfTheCanariesIsNobodys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.provider()
+	control := p.serve()
+	o := w.tenant(catalog.Enterprise)
+	w.exec(`update organizations set external_id = $1 where id = $2`, canaryOrganization, o.ID)
+	r := control.visit(p.token(canaryOrganization, "owner")).do("GET", "/portal/organization", "")
+	unknown := control.visit(p.token("org_none", "owner")).do("GET", "/portal/organization", "")
+	if r.status != http.StatusUnauthorized || r.message() != unknown.message() {
+		t.Errorf("%s, expected the same as for an organization that there is not: %s", r, unknown)
+	}
+}
+
 func TestPortalLimitIsPerAddressAndComesFirst(t *testing.T) {
 	w := newWorld(t)
 	p := w.provider()

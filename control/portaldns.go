@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"time"
 )
 
 const (
 	// lookupTimeout bounds one look at DNS. It leaves a request time for what comes after.
 	lookupTimeout = 5 * time.Second
-	// maxLookups is how many are under way at once: the servers of a domain may be as slow as their owner likes.
+	// maxLookups is how many are under way at once, one for an organization: the servers of a domain may be as slow as their owner
+	// likes.
 	maxLookups = 32
 )
 
@@ -22,7 +24,8 @@ type prover struct {
 	records interface {
 		LookupTXT(ctx context.Context, name string) ([]string, error)
 	}
-	places chan struct{}
+	places  chan struct{}
+	looking sync.Map // id of an organization → nothing
 }
 
 // newProver returns a prover that asks the DNS server at address, or the system's when it is empty.
@@ -38,7 +41,11 @@ func newProver(address string) *prover {
 }
 
 // missing returns why the record does not prove its domain yet, for the person who has to set it, or nothing when it does.
-func (p *prover) missing(ctx context.Context, record verification) (why string) {
+func (p *prover) missing(ctx context.Context, organizationID string, record verification) (why string) {
+	if _, busy := p.looking.LoadOrStore(organizationID, nil); busy {
+		return "Another domain of yours is being verified at the moment. Try again."
+	}
+	defer p.looking.Delete(organizationID)
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	select {

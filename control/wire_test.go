@@ -196,7 +196,4 @@ func TestSlowBodyIsAnswered(t *testing.T) {
 		t.Fatalf("a body that never ends: %v after %v, expected 408", replies, time.Since(began))
 	}
 	checkEnvelope(t, "a body that never ends", replies[0], "/links")
-	if took := time.Since(began); took > readTimeout+5*time.Second {
-		t.Errorf("answered after %v, expected about %v", took, readTimeout)
-	}
 }

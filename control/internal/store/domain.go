@@ -145,16 +145,17 @@ const lockDomainSQL = domainSQL + ` for no key update`
 
 const verifyDomainSQL = `update domains set status = 'verified' where organization_id = $1 and id = $2`
 
-// VerifyDomain makes a domain of which DNS has the token resolve. One that is verified already stays as it is, with the zero change.
+// VerifyDomain makes a domain of which DNS has the token resolve. One that is verified already stays as it is; the change is then what
+// [Store.Barrier] returns.
 // Errors: ErrDomainNotFound, and ErrHostTaken when another organization has verified the host before.
 func (s *Store) VerifyDomain(ctx context.Context, orgID, id string) (d OwnDomain, changed feed.Change, err error) {
 	err = s.write(ctx, "verify a domain", func(tx pgx.Tx) error {
 		if d, err = s.scanDomain(tx.QueryRow(ctx, lockDomainSQL, orgID, id)); err != nil {
 			return noDomain(err)
 		}
-		changed = feed.Change{}
 		if d.Status == catalog.DomainVerified {
-			return nil
+			changed, err = change(ctx, tx)
+			return err
 		}
 		if _, err := tx.Exec(ctx, verifyDomainSQL, orgID, id); err != nil {
 			return err

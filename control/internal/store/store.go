@@ -83,6 +83,16 @@ func change(ctx context.Context, tx pgx.Tx) (c feed.Change, err error) {
 	return c, err
 }
 
+// Barrier returns a change of nothing. An edge that applied it applied everything that was committed before: for repeated calls
+// that no longer know what the first one changed.
+func (s *Store) Barrier(ctx context.Context) (c feed.Change, err error) {
+	err = s.write(ctx, "make a barrier", func(tx pgx.Tx) error {
+		c, err = change(ctx, tx)
+		return err
+	})
+	return c, err
+}
+
 const earlierChangeSQL = `select` + changeRows + ` where c.xid = $1`
 
 // earlierChange returns what an earlier transaction made edges forget, so that a repeated call can tell them again and wait
