@@ -86,7 +86,7 @@ var problems = []struct {
 	{errNoPortal, problem{status: http.StatusNotImplemented, message: "No identity provider is set up for the portal."}},
 	{errNoCheckout, problem{status: http.StatusNotImplemented, message: "No billing page is set up."}},
 	{store.ErrUnavailable, unavailable},
-	{session.ErrUnavailable, unavailable},
+	{session.ErrUnavailable, problem{status: unavailable.status, message: unavailable.message}}, // the keys say so once, not each token
 	{context.DeadlineExceeded, unavailable},
 }
 
