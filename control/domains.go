@@ -17,7 +17,7 @@ type verification struct {
 }
 
 func verificationOf(host, token string) verification {
-	return verification{Type: "TXT", Name: "_deeplink." + host, Value: "deeplink-verification=" + token}
+	return verification{Type: "TXT", Name: catalog.VerificationLabel + host, Value: "deeplink-verification=" + token}
 }
 
 // ownDomain is a domain as the portal answers it. The default domain needs no verification and has none.
@@ -56,7 +56,7 @@ func requireCustomDomains(o catalog.Organization) error {
 	return nil
 }
 
-// listDomains answers GET /portal/domains, for every plan: links are on domains, and those of a larger plan stay after it.
+// listDomains answers GET /portal/domains, whatever the plan: links are on domains, and those of a larger plan stay after it.
 func (s *server) listDomains(x *exchange, r *http.Request, organization catalog.Organization) error {
 	domains, err := s.store.Domains(r.Context(), organization.ID)
 	if err != nil {
@@ -98,7 +98,7 @@ func readHost(x *exchange, r *http.Request) (string, error) {
 	return catalog.CheckHost(sent)
 }
 
-// deleteDomain answers DELETE /portal/domains/{id}, for every plan.
+// deleteDomain answers DELETE /portal/domains/{id}, whatever the plan.
 func (s *server) deleteDomain(x *exchange, r *http.Request, organization catalog.Organization) error {
 	id, err := pathID(r)
 	if err != nil {

@@ -249,10 +249,10 @@ func TestPlanDecidesOnPortalRoutes(t *testing.T) {
 		{"POST", "/portal/links", `{"path":"/a"}`, "402 PLAN_NOT_SELECTED", "201", "201", "201"},
 		{"GET", "/portal/links", ``, "402 PLAN_NOT_SELECTED", "200", "200", "200"},
 		{"GET", "/portal/links/42", ``, "402 PLAN_NOT_SELECTED", "400", "400", "400"},
-		{"GET", "/portal/domains", ``, "200", "200", "200", "200"},
+		{"GET", "/portal/domains", ``, "402 PLAN_NOT_SELECTED", "200", "200", "200"},
 		{"POST", "/portal/domains", `{"host":1}`, "402 PLAN_NOT_SELECTED", "403 FEATURE_NOT_AVAILABLE", "403 FEATURE_NOT_AVAILABLE", "400"},
 		{"POST", "/portal/domains/42/verify", ``, "402 PLAN_NOT_SELECTED", "403 FEATURE_NOT_AVAILABLE", "403 FEATURE_NOT_AVAILABLE", "400"},
-		{"DELETE", "/portal/domains/" + nowhere, ``, "404", "404", "404", "404"},
+		{"DELETE", "/portal/domains/" + nowhere, ``, "402 PLAN_NOT_SELECTED", "404", "404", "404"},
 		{"PUT", "/portal/plan", `{"plan":"growth"}`, "422 USE_BILLING_FLOW", "422 USE_BILLING_FLOW", "422 USE_BILLING_FLOW", "422 USE_BILLING_FLOW"},
 	} {
 		for plan, expected := range map[string]string{"none": test.none, "free": test.free, "growth": test.growth, "scale": test.scale} {

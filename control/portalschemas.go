@@ -42,7 +42,7 @@ func portalSchemas() map[string]*huma.Schema {
 	judged["message"] = optional(text("Why the domain is still pending. Null when it is verified."))
 	choice := closed(map[string]*huma.Schema{"plan": plan()})
 	choice.Required = []string{"plan"}
-	host := closed(map[string]*huma.Schema{"host": bounded(3, catalog.MaxHost+1, "Host name of two labels or more. An international name in its punycode form.")})
+	host := closed(map[string]*huma.Schema{"host": bounded(3, catalog.MaxCustomHost+1, "Host name of two labels or more. An international name in its punycode form.")})
 	host.Required = []string{"host"}
 	return map[string]*huma.Schema{
 		schemaOrganization: complete(map[string]*huma.Schema{

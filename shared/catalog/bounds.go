@@ -16,6 +16,7 @@ const (
 	MaxParamsBytes   = 8 << 10
 	MaxParamsDepth   = 8
 	MaxHost          = 253
+	MaxCustomHost    = MaxHost - len(VerificationLabel) // of a custom domain, whose proof is at a name of its own
 	MaxHostLabel     = 63
 	MaxAppID         = 255
 	MaxFingerprints  = 10

@@ -150,12 +150,15 @@ var (
 		"send an international name in its punycode form (xn--…)")
 )
 
+// VerificationLabel stands before the host of a custom domain in the name of the DNS record that proves it (decisions.md 2).
+const VerificationLabel = "_deeplink."
+
 // CheckHost reads the host of a custom domain (decisions.md 2) and returns it in lower case without a trailing dot, as the
 // database and the edges know it. The error is an [Invalid] of the field host.
 func CheckHost(s string) (host string, err error) {
 	s = strings.TrimSuffix(s, ".")
 	// Lowered after the check: the lower case of some other characters (the Kelvin sign) is ASCII.
-	if !hostName(s) || !customHost.MatchString(s) || numericEnd.MatchString(s) {
+	if len(s) > MaxCustomHost || !hostName(s) || !customHost.MatchString(s) || numericEnd.MatchString(s) {
 		return "", Invalid{[]FieldError{refuse("host", errHost)}}
 	}
 	return strings.ToLower(s), nil
