@@ -89,8 +89,8 @@ func (f *fleet) close(ctx context.Context) error {
 	}
 	if f.Stack != nil {
 		errs = append(errs, f.Stack.Close(ctx))
-		if inside, _ := filepath.Rel(f.dir, f.Postgres.Dir); inside != "postgres" {
-			errs = append(errs, os.RemoveAll(f.Postgres.Dir))
+		if elsewhere := f.PostgresElsewhere(); elsewhere != "" {
+			errs = append(errs, os.RemoveAll(elsewhere))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(f.dir))...)

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -185,8 +184,8 @@ func (r *rig) close(ctx context.Context) error {
 	}
 	if r.Stack != nil {
 		errs = append(errs, r.Redis.Kill(), r.Postgres.StopImmediate(), r.Stack.Close(ctx))
-		if inside, _ := filepath.Rel(r.dir, r.Postgres.Dir); strings.HasPrefix(inside, "..") {
-			errs = append(errs, os.RemoveAll(r.Postgres.Dir))
+		if elsewhere := r.PostgresElsewhere(); elsewhere != "" {
+			errs = append(errs, os.RemoveAll(elsewhere))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)

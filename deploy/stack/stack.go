@@ -63,36 +63,48 @@ func Build(ctx context.Context, dir string, flags ...string) error {
 }
 
 // Open starts the servers and brings the database up to date. The caller closes what it returns.
-func Open(ctx context.Context, options Options) (s *Stack, err error) {
-	s = &Stack{options: options}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
-		}
-	}()
-	if s.Postgres, err = daemon.StartPostgres(ctx, daemon.PostgresOptions{Dir: filepath.Join(options.Dir, "postgres"), Durable: options.Durable}); err != nil {
-		return nil, err
-	}
-	if s.Redis, err = daemon.StartRedis(ctx, daemon.RedisOptions{Dir: filepath.Join(options.Dir, "redis")}); err != nil {
-		return nil, err
-	}
-	if err = s.createDatabase(ctx); err != nil {
-		return nil, err
-	}
-	if _, err = s.Operate(ctx, s.Owner, "migrate"); err != nil {
-		return nil, err
-	}
-	if s.Control, err = s.login(ctx, controlRole); err != nil {
-		return nil, err
-	}
-	if s.Edge, err = s.login(ctx, edgeRole); err != nil {
-		return nil, err
-	}
-	if s.tokenKeys, err = readOrMakeTokenKeys(filepath.Join(options.Dir, "match-token-keys")); err != nil {
-		return nil, err
+func Open(ctx context.Context, options Options) (*Stack, error) {
+	s := &Stack{options: options}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
 	return s, nil
 }
+
+// open leaves it to Close to stop what runs when it fails.
+func (s *Stack) open(ctx context.Context) (err error) {
+	if s.Postgres, err = daemon.StartPostgres(ctx, daemon.PostgresOptions{Dir: postgresDir(s.options), Durable: s.options.Durable}); err != nil {
+		return err
+	}
+	if s.Redis, err = daemon.StartRedis(ctx, daemon.RedisOptions{Dir: filepath.Join(s.options.Dir, "redis")}); err != nil {
+		return err
+	}
+	if err = s.createDatabase(ctx); err != nil {
+		return err
+	}
+	if _, err = s.Operate(ctx, s.Owner, "migrate"); err != nil {
+		return err
+	}
+	if s.Control, err = s.login(ctx, controlRole); err != nil {
+		return err
+	}
+	if s.Edge, err = s.login(ctx, edgeRole); err != nil {
+		return err
+	}
+	s.tokenKeys, err = readOrMakeTokenKeys(filepath.Join(s.options.Dir, "match-token-keys"))
+	return err
+}
+
+// PostgresElsewhere returns the folder of Postgres's data when it is not in that of the options, because PostgreSQL's user cannot
+// reach it there, and "" otherwise.
+func (s *Stack) PostgresElsewhere() string {
+	if inside, err := filepath.Abs(postgresDir(s.options)); err == nil && inside == s.Postgres.Dir {
+		return ""
+	}
+	return s.Postgres.Dir
+}
+
+func postgresDir(options Options) string { return filepath.Join(options.Dir, "postgres") }
 
 // Close stops the servers. Programs must have been stopped before.
 func (s *Stack) Close(ctx context.Context) error {
