@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -22,11 +20,10 @@ const (
 	commandPatience = 8 * time.Second
 )
 
-// caller is a backend with the server key of an organization.
+// caller is the backend of an organization, which is not surprised when nobody answers.
 type caller struct {
-	run       *run
-	orgKey    string
-	serverKey string
+	organization
+	run *run
 }
 
 var errNoOutcome = errors.New("the answer does not say whether it is propagated")
@@ -34,13 +31,8 @@ var errNoOutcome = errors.New("the answer does not say whether it is propagated"
 // newCaller makes an organization, again and again until that works or ctx ends.
 func (r *run) newCaller(ctx context.Context) *caller {
 	for {
-		out, err := r.operate(ctx, "org", "create", "--name", "bench", "--plan", "enterprise", "--app-config", "demo")
-		var made struct{ OrgKey, ServerKey string }
-		if err == nil {
-			err = json.Unmarshal(out, &made)
-		}
-		if err == nil {
-			return &caller{run: r, orgKey: made.OrgKey, serverKey: made.ServerKey}
+		if o, err := newOrganization(ctx, r.operate); err == nil {
+			return &caller{organization: o, run: r}
 		}
 		if !pause(ctx, 200*time.Millisecond) {
 			return nil
@@ -75,7 +67,8 @@ type reply struct {
 func (c *caller) call(ctx context.Context, method, path string, body any, within time.Duration) reply {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	response, text, err := c.send(ctx, method, path, body)
+	controls := c.run.rig.controls
+	response, text, err := c.request(ctx, controls[rand.IntN(len(controls))].addr, method, path, body)
 	var network *net.OpError
 	switch {
 	case errors.As(err, &network) && network.Op == "dial":
@@ -111,32 +104,4 @@ func outcomeOf(propagation string) history.Outcome {
 		return history.Pending
 	}
 	return history.Complete
-}
-
-func (c *caller) send(ctx context.Context, method, path string, body any) (*http.Response, []byte, error) {
-	var reader io.Reader
-	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return nil, nil, err
-		}
-		reader = bytes.NewReader(text)
-	}
-	controls := c.run.rig.controls
-	control := controls[rand.IntN(len(controls))]
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+control.addr+path, reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	// Without this a request that is told to be repeated safely would be repeated behind our back.
-	request.GetBody = nil
-	request.Header.Set("Authorization", "Bearer "+c.serverKey)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	return response, text, err
 }

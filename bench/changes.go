@@ -32,7 +32,7 @@ func deleting() round {
 		if err := w.change(ctx, "DELETE", "/links/"+id, nil); err != nil {
 			return err
 		}
-		return w.expect(ctx, code, 404, "")
+		return w.expect(code, 404, "")
 	}
 }
 
@@ -54,13 +54,13 @@ func deactivating() round {
 		if err := w.change(ctx, "PATCH", "/links/"+id, fields{"isActive": false}); err != nil {
 			return err
 		}
-		if err := w.expect(ctx, code, 410, ""); err != nil {
+		if err := w.expect(code, 410, ""); err != nil {
 			return err
 		}
 		if err := w.change(ctx, "PATCH", "/links/"+id, fields{"isActive": true}); err != nil {
 			return err
 		}
-		return w.expect(ctx, code, 302, target(0))
+		return w.expect(code, 302, target(0))
 	})
 }
 
@@ -71,7 +71,7 @@ func editing() round {
 		if err := w.change(ctx, "PATCH", "/links/"+id, fields{"fallbackUrl": target(n)}); err != nil {
 			return err
 		}
-		return w.expect(ctx, code, 302, target(n))
+		return w.expect(code, 302, target(n))
 	})
 }
 
@@ -81,20 +81,19 @@ func suspending() round {
 		if err := w.operate(ctx, "suspend"); err != nil {
 			return err
 		}
-		if err := w.expect(ctx, code, 410, ""); err != nil {
+		if err := w.expect(code, 410, ""); err != nil {
 			return err
 		}
 		if err := w.operate(ctx, "resume"); err != nil {
 			return err
 		}
-		return w.expect(ctx, code, 302, target(0))
+		return w.expect(code, 302, target(0))
 	})
 }
 
 func (w *freshnessWorker) operate(ctx context.Context, verb string) error {
 	began := time.Now()
-	f := w.tenant.fleet
-	out, err := f.Operate(ctx, f.Control, "org", verb, w.tenant.orgKey)
+	out, err := w.tenant.fleet.operate(ctx, "org", verb, w.tenant.orgKey)
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ func (d deletes) run(ctx context.Context, f *fleet) (all []finding, err error) {
 		return nil, err
 	}
 	all = append(all,
-		atMost(fmt.Sprintf("p50 above the bare commit (%s of %s)", milliseconds(rank(bare, 50)), milliseconds(rank(whole, 50))), rank(whole, 50)-rank(bare, 50), 3*time.Millisecond),
-		atMost(fmt.Sprintf("p99 above the bare commit (%s of %s)", milliseconds(rank(bare, 99)), milliseconds(rank(whole, 99))), rank(whole, 99)-rank(bare, 99), 10*time.Millisecond))
+		above(bare, whole, 50, 3*time.Millisecond),
+		above(bare, whole, 99, 10*time.Millisecond))
 
 	if err := f.Redis.Pause(); err != nil {
 		return all, err
@@ -43,7 +43,7 @@ func (d deletes) run(ctx context.Context, f *fleet) (all []finding, err error) {
 	if err := f.Redis.Resume(); err != nil {
 		return all, err
 	}
-	all = append(all, atMost("Redis hung: p99", rank(spans, 99), 400*time.Millisecond))
+	all = append(all, atMost("Redis hung: p99", percentile(spans, 99), 400*time.Millisecond))
 
 	last := len(f.edges) - 1
 	dead := f.edges[last]
@@ -54,7 +54,7 @@ func (d deletes) run(ctx context.Context, f *fleet) (all []finding, err error) {
 	if spans, err = t.deleteMany(ctx, whileDead); err != nil {
 		return all, err
 	}
-	all = append(all, atMost("an edge killed: longest", rank(spans, 100), drifted+100*time.Millisecond))
+	all = append(all, atMost("an edge killed: longest", percentile(spans, 100), drifted+100*time.Millisecond))
 	again, err := f.StartEdge(ctx, dead.Addr, f.edgeSettings...)
 	if err != nil {
 		return all, err
@@ -63,7 +63,13 @@ func (d deletes) run(ctx context.Context, f *fleet) (all []finding, err error) {
 	if spans, err = t.deleteMany(ctx, d.restarted); err != nil {
 		return all, err
 	}
-	return append(all, atMost("it is back on its slot: p99", rank(spans, 99), 20*time.Millisecond)), nil
+	return append(all, atMost("it is back on its slot: p99", percentile(spans, 99), 20*time.Millisecond)), nil
+}
+
+// above compares a percentile of ascending spans with that of bare ones.
+func above(bare, whole []time.Duration, p int, bound time.Duration) finding {
+	less, more := percentile(bare, p), percentile(whole, p)
+	return atMost(fmt.Sprintf("p%d above the bare commit (%s of %s)", p, milliseconds(less), milliseconds(more)), more-less, bound)
 }
 
 // besideBare alternates deletes by the API with bare ones: the same transaction on a connection of its own, with nobody waiting
@@ -124,7 +130,7 @@ func (t *tenant) makeHotLink(ctx context.Context) (key, error) {
 		return k, err
 	}
 	for _, edge := range t.fleet.edges {
-		if err := expectStatus(&visitor{addr: edge.Addr}, k.path, 302); err != nil {
+		if err := expectStatus(newVisitor(edge.Addr), k.path, 302); err != nil {
 			return k, err
 		}
 	}

@@ -46,7 +46,7 @@ func (d forgetting) run(ctx context.Context, f *fleet) ([]finding, error) {
 	var clients sync.WaitGroup
 	for range d.clients {
 		clients.Go(func() {
-			v := &visitor{addr: edge}
+			v := newVisitor(edge)
 			defer v.hangUp()
 			for beside.Err() == nil {
 				clicks.click(v, keys[rand.IntN(len(keys))])

@@ -124,7 +124,6 @@ type provider struct {
 	org     string
 	keys    atomic.Pointer[jwk.Set]
 	fetches atomic.Int64
-	visitor atomic.Uint32
 }
 
 func newProvider() (*provider, error) {
@@ -148,7 +147,7 @@ func (p *provider) portal(ctx context.Context, f *fleet) (*stack.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.Operate(ctx, f.Control, "org", "create", "--name", "kids", "--plan", "growth", "--external-id", p.org); err != nil {
+	if _, err := f.operate(ctx, "org", "create", "--name", "kids", "--plan", "growth", "--external-id", p.org); err != nil {
 		return nil, err
 	}
 	return f.StartControl(ctx, addrs[0], "PORTAL_ISSUER="+p.server.URL, "PORTAL_JWKS_URL="+p.server.URL, "TRUSTED_PROXIES=127.0.0.1/32")
@@ -192,8 +191,7 @@ func (p *provider) ask(ctx context.Context, portal *stack.Node, token string) (s
 	if err != nil {
 		return 0
 	}
-	from := p.visitor.Add(1)
-	request.Header.Set("X-Forwarded-For", fmt.Sprintf("10.%d.%d.%d", from>>16&255, from>>8&255, from&255))
+	request.Header.Set("X-Forwarded-For", stranger().String())
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := client.Do(request)
 	if err != nil {

@@ -20,7 +20,7 @@ func (d outage) run(ctx context.Context, f *fleet) ([]finding, error) {
 		return nil, err
 	}
 	for _, addr := range f.edgeAddrs() {
-		v := &visitor{addr: addr}
+		v := newVisitor(addr)
 		for _, k := range keys {
 			if _, err := v.click(k.path); err != nil {
 				return nil, err
@@ -46,7 +46,7 @@ func (d outage) run(ctx context.Context, f *fleet) ([]finding, error) {
 	defer back()
 	var envelopes int
 	for i := 0; down.Err() == nil; i++ {
-		v := &visitor{addr: f.edges[i%len(f.edges)].Addr}
+		v := newVisitor(f.edges[i%len(f.edges)].Addr)
 		unknown.click(v, fmt.Sprintf("/%s/none-%d", keys[0].path[1:5], i))
 		var envelope struct{ StatusCode int }
 		if json.Unmarshal(v.response.Body(), &envelope) == nil && envelope.StatusCode == 503 {

@@ -64,11 +64,11 @@ func (d rollingRestart) restartAll(ctx context.Context, f *fleet) (n int, err er
 
 // clickAll clicks links in turn until ctx ends. When nobody listens it asks again a little later.
 func clickAll(ctx context.Context, clicks *visits, addr string, keys []key) {
-	v := &visitor{addr: addr}
+	v := newVisitor(addr)
 	defer v.hangUp()
 	for i := 0; ctx.Err() == nil; i++ {
 		clicks.click(v, keys[i%len(keys)].path)
-		if v.conn == nil {
+		if !v.connected() {
 			pause(ctx, 5*time.Millisecond)
 			continue
 		}
@@ -86,7 +86,7 @@ func deleteAndAsk(ctx context.Context, t *tenant, addrs []string, answers *visit
 			return err
 		}
 		for _, addr := range addrs {
-			v := &visitor{addr: addr}
+			v := newVisitor(addr)
 			_, _ = v.click(k.path) // so that it is in memory; an edge that is down is none that could be wrong
 			v.hangUp()
 		}
@@ -98,7 +98,7 @@ func deleteAndAsk(ctx context.Context, t *tenant, addrs []string, answers *visit
 			return fmt.Errorf("a delete was answered %q although every edge that stopped had said so", a.propagation)
 		}
 		for _, addr := range addrs {
-			v := &visitor{addr: addr}
+			v := newVisitor(addr)
 			answers.click(v, k.path)
 			v.hangUp()
 		}

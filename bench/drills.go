@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -60,21 +60,17 @@ func none(what string, n, of int) finding {
 	return counted(what, fmt.Sprintf("%d of %d", n, of), "0", n == 0 && of > 0)
 }
 
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", inMilliseconds(d)) }
 
 var errBound = errors.New("a bound was not kept")
 
 // Run prints a table. A bound that was not kept is an error.
 func (c drillsCommand) Run(ctx context.Context) error {
-	var log io.Writer = io.Discard
-	if c.Log != "" {
-		file, err := os.Create(c.Log)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		log = file
+	log, err := createLog(c.Log)
+	if err != nil {
+		return err
 	}
+	defer log.Close()
 	fmt.Println("| drill | what | figure | bound | kept |\n|---|---|--:|--:|---|")
 	broken := 0
 	for _, d := range drills() {
@@ -146,4 +142,22 @@ func metric(ctx context.Context, admin, name string) (value float64, err error) 
 		}
 	}
 	return 0, fmt.Errorf("%s has no metric %s", admin, name)
+}
+
+// fetch returns the body of a page that is there.
+func fetch(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %d %s", url, response.StatusCode, text)
+	}
+	return string(text), err
 }

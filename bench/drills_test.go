@@ -37,7 +37,7 @@ func TestLostClicksAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	clicks := newVisits()
-	v := &visitor{addr: f.edges[0].Addr}
+	v := newVisitor(f.edges[0].Addr)
 	clicks.click(v, keys[0].path)
 	clicks.click(v, keys[0].path+"none")
 	if err := f.edges[0].Kill(); err != nil {

@@ -22,13 +22,12 @@ func (d stampede) run(ctx context.Context, f *fleet) ([]finding, error) {
 		return nil, err
 	}
 	edge := f.edges[0]
-	visitors := make([]visitor, d.requests)
-	defer func() {
-		for i := range visitors {
-			visitors[i].hangUp()
-		}
-	}()
-	if err := connectAll(visitors, edge.Addr); err != nil {
+	visitors := make([]*visitor, d.requests)
+	for i := range visitors {
+		visitors[i] = newVisitor(edge.Addr)
+		defer visitors[i].hangUp()
+	}
+	if err := connectAll(visitors); err != nil {
 		return nil, err
 	}
 	before, err := metric(ctx, edge.Admin, edgeLoads)
@@ -38,8 +37,8 @@ func (d stampede) run(ctx context.Context, f *fleet) ([]finding, error) {
 	answers := newVisits()
 	began := time.Now()
 	var asking sync.WaitGroup
-	for i := range visitors {
-		asking.Go(func() { answers.click(&visitors[i], keys[0].path) })
+	for _, v := range visitors {
+		asking.Go(func() { answers.click(v, keys[0].path) })
 	}
 	asking.Wait()
 	took := time.Since(began)
@@ -52,14 +51,13 @@ func (d stampede) run(ctx context.Context, f *fleet) ([]finding, error) {
 	}, err
 }
 
-// connectAll connects all visitors to addr.
-func connectAll(visitors []visitor, addr string) error {
+// connectAll connects all visitors.
+func connectAll(visitors []*visitor) error {
 	var dialing sync.WaitGroup
 	errs := make([]error, dialers)
 	for d := range dialers {
 		dialing.Go(func() {
 			for i := d; i < len(visitors) && errs[d] == nil; i += dialers {
-				visitors[i].addr = addr
 				errs[d] = visitors[i].connect()
 			}
 		})

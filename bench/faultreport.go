@@ -67,12 +67,12 @@ func newFaultReport(r *run) *faultReport {
 
 func (r *row) report() reportRow {
 	slices.Sort(r.took)
-	line := reportRow{
+	spent := func(p int) float64 { return inMilliseconds(percentile(r.took, p)) }
+	return reportRow{
 		Fault: r.name, Times: r.times.Load(), Complete: r.complete, Pending: r.pending, ByHand: r.byHand, Unknown: r.unknown, Refused: r.refused,
-		P50: percentile(r.took, 50), P90: percentile(r.took, 90), P99: percentile(r.took, 99), Longest: percentile(r.took, 100),
+		P50: spent(50), P90: spent(90), P99: spent(99), Longest: spent(100),
 		Reads: r.reads.Load(), Unavailable: r.unavailable.Load(), Unconnected: r.unconnected.Load(), Unanswered: r.unanswered.Load(), Failed: r.failed.Load(),
 	}
-	return line
 }
 
 // wrong returns what must not be, as an error.

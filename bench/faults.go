@@ -51,15 +51,11 @@ func (c faultsCommand) Validate() error {
 
 // Run prints a report. Anything that must not be is an error.
 func (c faultsCommand) Run(ctx context.Context) error {
-	var log io.Writer = io.Discard
-	if c.Log != "" {
-		file, err := os.Create(c.Log)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		log = file
+	log, err := createLog(c.Log)
+	if err != nil {
+		return err
 	}
+	defer log.Close()
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
@@ -70,7 +66,6 @@ func (c faultsCommand) Run(ctx context.Context) error {
 			revocations: c.Revocations, reads: c.Reads, atLeast: c.Duration,
 		}
 	}
-	var err error
 	if l.faults, err = named(c.Only); err != nil {
 		return err
 	}

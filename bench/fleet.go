@@ -108,6 +108,14 @@ func freeAddrs(n int) ([]string, error) {
 	return addrs, nil
 }
 
+// createLog creates the file of --log, for what the programs write. Without a path that is lost. The caller closes it.
+func createLog(path string) (*os.File, error) {
+	if path == "" {
+		path = os.DevNull
+	}
+	return os.Create(path)
+}
+
 // lockedWriter lets several processes write to one place.
 type lockedWriter struct {
 	mu  sync.Mutex

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -28,15 +27,11 @@ type freshnessCommand struct {
 
 // Run prints a table of the changes, how long their calls took and how many stale answers followed. Stale answers are an error.
 func (c freshnessCommand) Run(ctx context.Context) error {
-	var log io.Writer = io.Discard
-	if c.Log != "" {
-		file, err := os.Create(c.Log)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		log = file
+	log, err := createLog(c.Log)
+	if err != nil {
+		return err
 	}
+	defer log.Close()
 	f, err := launch(ctx, c.Controls, c.Edges, log)
 	if err != nil {
 		return err
@@ -65,7 +60,10 @@ func (c freshnessCommand) measure(ctx context.Context, f *fleet) (report *freshn
 			if err != nil {
 				return nil, err
 			}
-			workers = append(workers, &freshnessWorker{tenant: t, row: row, round: kind.rounds()})
+			w := newFreshnessWorker(t, row)
+			w.round = kind.rounds()
+			defer w.hangUp()
+			workers = append(workers, w)
 		}
 	}
 	beside, stop := context.WithCancel(ctx)
@@ -120,6 +118,27 @@ type freshnessWorker struct {
 	row    *freshnessRow
 	round  round
 	code   atomic.Pointer[string] // of the link that the readers click
+	edges  []*visitor             // of every edge one, who ask after each change
+}
+
+func newFreshnessWorker(t *tenant, row *freshnessRow) *freshnessWorker {
+	return &freshnessWorker{tenant: t, row: row, edges: t.fleet.patientVisitors()}
+}
+
+// patientVisitors are one of each edge. They wait as long as an edge may be stopped, and much longer.
+func (f *fleet) patientVisitors() (visitors []*visitor) {
+	for _, addr := range f.edgeAddrs() {
+		v := newVisitor(addr)
+		v.timeout = client.Timeout
+		visitors = append(visitors, v)
+	}
+	return visitors
+}
+
+func (w *freshnessWorker) hangUp() {
+	for _, v := range w.edges {
+		v.hangUp()
+	}
 }
 
 func (w *freshnessWorker) work(ctx context.Context) error {
@@ -133,30 +152,36 @@ func (w *freshnessWorker) work(ctx context.Context) error {
 
 // read clicks the present link on edges at random. What an edge answers here is not judged: a change may be under way.
 func (w *freshnessWorker) read(ctx context.Context) {
+	visitors := w.tenant.fleet.patientVisitors()
 	for pause(ctx, 2*time.Millisecond+rand.N(6*time.Millisecond)) {
 		if code := w.code.Load(); code != nil {
-			edge := rand.N(len(w.tenant.fleet.edges))
-			if _, _, err := w.tenant.fleet.click(ctx, edge, w.tenant.orgKey, *code, rand.N(1<<24)); err == nil {
+			if _, err := visitors[rand.N(len(visitors))].click(w.path(*code)); err == nil {
 				w.row.reads.Add(1)
 			}
 		}
 	}
+	for _, v := range visitors {
+		v.hangUp()
+	}
 }
 
+func (w *freshnessWorker) path(code string) string { return "/" + w.tenant.orgKey + "/" + code }
+
 // expect asks every edge at once and counts those whose answer is not the one wanted.
-func (w *freshnessWorker) expect(ctx context.Context, code string, status int, location string) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for edge := range w.tenant.fleet.edges {
+func (w *freshnessWorker) expect(code string, status int, location string) error {
+	var group errgroup.Group
+	for edge, v := range w.edges {
 		group.Go(func() error {
-			gotStatus, gotLocation, err := w.tenant.fleet.click(ctx, edge, w.tenant.orgKey, code, rand.N(1<<24))
+			gotStatus, err := v.click(w.path(code))
 			if err != nil {
-				return err
+				return fmt.Errorf("edge %d: %w", edge, err)
 			}
 			w.row.asked.Add(1)
 			if gotStatus == http.StatusServiceUnavailable {
 				w.row.refused.Add(1) // not an answer, so not a stale one
 				return nil
 			}
+			gotLocation := string(v.response.Header.Peek("Location"))
 			if gotStatus != status || location != "" && gotLocation != location {
 				w.row.addStale(fmt.Sprintf("edge %d answered %d %s for %s, not %d %s", edge, gotStatus, gotLocation, code, status, location))
 			}
@@ -173,7 +198,7 @@ func (w *freshnessWorker) create(ctx context.Context) (id, code string, err erro
 		return "", "", err
 	}
 	w.code.Store(&a.link.ShortCode)
-	return a.link.ID, a.link.ShortCode, w.expect(ctx, a.link.ShortCode, 302, target(0))
+	return a.link.ID, a.link.ShortCode, w.expect(a.link.ShortCode, 302, target(0))
 }
 
 // change makes one call that changes what edges serve, and notes how long it took.

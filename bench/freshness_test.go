@@ -57,7 +57,8 @@ func TestStaleAnswersAreSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &freshnessWorker{tenant: tenant, row: &freshnessRow{}}
+	w := newFreshnessWorker(tenant, &freshnessRow{})
+	defer w.hangUp()
 	_, code, err := w.create(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func TestStaleAnswersAreSeen(t *testing.T) {
 		location string
 	}{{404, ""}, {302, target(1)}} {
 		w.row.stale = nil
-		if err := w.expect(t.Context(), code, want.status, want.location); err != nil {
+		if err := w.expect(code, want.status, want.location); err != nil {
 			t.Fatal(err)
 		}
 		if len(w.row.stale) != 2 {

@@ -1,8 +1,8 @@
 // Command bench measures and attacks a Deeplink from outside, with control and edge as black boxes.
 //
 // `bench freshness` changes links and asks every edge at once (freshness.go, changes.go). `bench drills` makes one thing go wrong
-// at a time and measures what that costs (drills.go, a file for each drill; visitor.go clicks). `bench faults` changes and asks
-// while everything breaks that can break:
+// at a time and measures what that costs (drills.go, a file for each drill; visitor.go clicks, visits.go counts what came of it).
+// Both call the API as a tenant (tenant.go). `bench faults` changes and asks while everything breaks that can break:
 //
 //	faults.go    the command: one run, or runs of fault-tagged builds until each is caught (faultreport.go: what it prints)
 //	rig.go       the processes, each with proxies of its own to Postgres and Redis (package proxy, failover.go)
@@ -11,6 +11,8 @@
 //	workload.go  who changes links, operators.go who changes organizations and domains and who edits by hand (caller.go: the API)
 //	reader.go    who reads, subject.go what there is to read
 //	history/     what was asked for and answered, and the judgement of every read
+//
+// All of them ask edges over a line (line.go), and controls with what an organization knows of itself (organization.go).
 package main
 
 import (

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -31,16 +29,13 @@ type reader struct {
 	// reserved readers ask for nothing but what is hot, so that they are free for it.
 	reserved bool
 
-	conn     net.Conn
-	in       *bufio.Reader
-	out      []byte
-	asked    []*subject
-	response fasthttp.Response
+	line  line
+	asked []*subject
 }
 
 func (r *reader) read(ctx context.Context) {
-	defer r.disconnect()
-	r.in = bufio.NewReaderSize(nil, 16<<10)
+	r.line = line{addr: r.run.rig.edges[r.edge].addr, timeout: readTimeout}
+	defer r.line.hangUp()
 	pace := time.NewTimer(0)
 	defer pace.Stop()
 	for ctx.Err() == nil {
@@ -56,13 +51,11 @@ func (r *reader) read(ctx context.Context) {
 			if status, err = r.answer(sent, r.asked[len(r.asked)-left]); err != nil {
 				break
 			}
-			if left--; r.response.ConnectionClose() {
+			if left--; !r.line.connected() {
 				left = 0 // the others were not heard
-				r.disconnect()
 			}
 		}
 		if err != nil {
-			r.disconnect()
 			for range left {
 				r.run.tally.read(status)
 			}
@@ -90,54 +83,29 @@ func (r *reader) next(ctx context.Context, pace *time.Timer) {
 
 // ask sends the requests. With an error, the status says how far it came.
 func (r *reader) ask() (status int, err error) {
-	addr := r.run.rig.edges[r.edge].addr
-	if r.conn == nil {
-		if r.conn, err = net.DialTimeout("tcp", addr, readTimeout); err != nil {
-			r.conn = nil
-			return unconnected, err
-		}
-		r.in.Reset(r.conn)
+	if err := r.line.connect(); err != nil {
+		return unconnected, err
 	}
-	if err := r.conn.SetDeadline(time.Now().Add(readTimeout)); err != nil {
-		return unanswered, err
-	}
-	r.out = r.out[:0]
 	for _, s := range r.asked {
 		a := s.addresses[rand.IntN(len(s.addresses))]
-		host := a.host
-		if host == "" {
-			host = addr
-		}
-		// Each read comes from another visitor, or the edge would count them as one.
-		visitor := rand.Uint32()
-		r.out = fmt.Appendf(r.out, "GET %s HTTP/1.1\r\nHost: %s\r\nX-Forwarded-For: 10.0.%d.%d\r\n\r\n",
-			a.path, host, visitor>>8&255, visitor&255)
+		r.line.put(a.host, a.path)
 	}
-	if _, err := r.conn.Write(r.out); err != nil {
-		return unanswered, err
-	}
-	return 0, nil
+	return unanswered, r.line.send()
 }
 
-// answer reads the next answer into response and has it judged.
+// answer receives the next answer and has it judged.
 func (r *reader) answer(sent time.Duration, s *subject) (status int, err error) {
-	if err := r.response.Read(r.in); err != nil {
+	if err := r.line.receive(); err != nil {
 		return unanswered, err
 	}
 	answered := r.run.recorder.Now()
-	status = r.response.StatusCode()
+	response := &r.line.response
+	status = response.StatusCode()
 	r.run.tally.read(status)
-	if state, ok := s.state(status, r.response.Header.Peek("Location")); ok {
+	if state, ok := s.state(status, response.Header.Peek("Location")); ok {
 		s.Judge(history.Read{Edge: r.edge, Sent: sent, Answered: answered, State: state})
 	} else if status != fasthttp.StatusServiceUnavailable {
-		r.run.surprise(fmt.Sprintf("edge %d answered %d: %s", r.edge, status, r.response.Body()))
+		r.run.surprise(fmt.Sprintf("edge %d answered %d: %s", r.edge, status, response.Body()))
 	}
 	return status, nil
-}
-
-func (r *reader) disconnect() {
-	if r.conn != nil {
-		_ = r.conn.Close() // nothing is left to be said on it
-		r.conn = nil
-	}
 }

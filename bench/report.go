@@ -55,17 +55,20 @@ func (r *freshnessReport) print(out io.Writer) {
 	for _, row := range r.rows {
 		slices.Sort(row.took)
 		fmt.Fprintf(out, "%-12s %8d %8d %8.1f %8.1f %8.1f %8d %8d %8d %8d\n", row.name, len(row.took), row.pending,
-			percentile(row.took, 50), percentile(row.took, 90), percentile(row.took, 99), row.reads.Load(), row.asked.Load(), row.refused.Load(), len(row.stale))
+			inMilliseconds(percentile(row.took, 50)), inMilliseconds(percentile(row.took, 90)), inMilliseconds(percentile(row.took, 99)),
+			row.reads.Load(), row.asked.Load(), row.refused.Load(), len(row.stale))
 		for _, what := range row.stale[:min(len(row.stale), 3)] {
 			fmt.Fprintln(out, "  ", what)
 		}
 	}
 }
 
-// percentile returns the p-th percentile of ascending spans, in milliseconds.
-func percentile(ascending []time.Duration, p int) float64 {
+// percentile returns the p-th percentile of ascending spans.
+func percentile(ascending []time.Duration, p int) time.Duration {
 	if len(ascending) == 0 {
 		return 0
 	}
-	return ascending[min(len(ascending)*p/100, len(ascending)-1)].Seconds() * 1000
+	return ascending[min(len(ascending)*p/100, len(ascending)-1)]
 }
+
+func inMilliseconds(span time.Duration) float64 { return span.Seconds() * 1000 }
