@@ -42,8 +42,9 @@ func (d forgetting) run(ctx context.Context, f *fleet) ([]finding, error) {
 	edge := f.edges[0].Addr
 	clicks := newVisits()
 	beside, stop := context.WithCancel(ctx)
-	defer stop()
 	var clients sync.WaitGroup
+	end := func() { stop(); clients.Wait() }
+	defer end()
 	for range d.clients {
 		clients.Go(func() {
 			v := newVisitor(edge)
@@ -68,8 +69,7 @@ func (d forgetting) run(ctx context.Context, f *fleet) ([]finding, error) {
 		pause(ctx, 20*time.Millisecond)
 	}
 	pause(ctx, d.calm)
-	stop()
-	clients.Wait()
+	end()
 	before, _ := clicks.p99(bumped.Add(-d.calm), bumped)
 	during, _ := clicks.p99(bumped, bumped.Add(500*time.Millisecond))
 	after, n := clicks.p99(bumped.Add(d.settled), bumped.Add(d.settled+d.calm))

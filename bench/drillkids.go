@@ -52,8 +52,8 @@ func (d kidFlood) run(ctx context.Context, f *fleet) ([]finding, error) {
 	began, fetches := time.Now(), p.fetches.Load()
 
 	flooding, stop := context.WithTimeout(ctx, d.span)
-	defer stop()
 	var asking sync.WaitGroup
+	defer func() { stop(); asking.Wait() }()
 	var made counter
 	asking.Go(func() { d.flood(flooding, &asking, p, portal, &made) })
 	var known counter

@@ -30,8 +30,9 @@ func (d outage) run(ctx context.Context, f *fleet) ([]finding, error) {
 	}
 	known, unknown := newVisits(), newVisits()
 	beside, stop := context.WithCancel(ctx)
-	defer stop()
 	var clients sync.WaitGroup
+	end := func() { stop(); clients.Wait() }
+	defer end()
 	for _, addr := range f.edgeAddrs() {
 		for range d.clients {
 			clients.Go(func() { clickAll(beside, known, addr, keys) })
@@ -66,8 +67,7 @@ func (d outage) run(ctx context.Context, f *fleet) ([]finding, error) {
 	}
 	leased := time.Since(began)
 	pause(ctx, time.Second)
-	stop()
-	clients.Wait()
+	end()
 	all, others := known.total(302)
 	asked, wrong := unknown.total(503)
 	return []finding{

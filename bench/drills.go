@@ -26,9 +26,10 @@ type drill struct {
 
 // drills are all there are. The scale of each is what the README's table was measured with; tests run smaller ones.
 func drills() []drill {
+	restart := rollingRestart{clients: 8, rounds: 3, drain: time.Second}
 	return []drill{
 		{name: "deletes", run: deletes{alive: 1000, hung: 200, restarted: 200}.run},
-		{name: "rolling restart", edgeSettings: []string{"EDGE_DRAIN=1s"}, run: rollingRestart{clients: 8, rounds: 3}.run},
+		{name: "rolling restart", edgeSettings: []string{"EDGE_DRAIN=" + restart.drain.String()}, run: restart.run},
 		{name: "Postgres stopped", run: outage{span: 30 * time.Second, clients: 4}.run},
 		{name: "stampede", run: stampede{requests: 10_000}.run},
 		{name: "everything forgotten", run: forgetting{links: 5_000, clients: 16, calm: 5 * time.Second, settled: 5 * time.Second}.run},

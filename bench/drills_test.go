@@ -7,11 +7,12 @@ import (
 
 // The short form of those drills that count something. What takes how long is measured by `bench drills`, on a machine that does nothing else.
 func TestNothingThatGoesWrongLosesAClick(t *testing.T) {
-	f := start(t, 2, 3, "EDGE_DRAIN=300ms")
+	restart := rollingRestart{clients: 2, rounds: 1, drain: 300 * time.Millisecond}
+	f := start(t, 2, 3, "EDGE_DRAIN="+restart.drain.String())
 	for _, d := range []drill{
 		{name: "stampede", run: stampede{requests: 1000}.run},
 		{name: "everything forgotten", run: forgetting{links: 200, clients: 4, calm: time.Second, settled: time.Second}.run},
-		{name: "rolling restart", run: rollingRestart{clients: 2, rounds: 1}.run},
+		{name: "rolling restart", run: restart.run},
 		{name: "Postgres stopped", run: outage{span: 4 * time.Second, clients: 2}.run}, // the last: the fleet needs a while after it
 	} {
 		t.Run(d.name, func(t *testing.T) {
