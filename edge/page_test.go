@@ -142,9 +142,12 @@ func TestPagesAreNeverTooLarge(t *testing.T) {
 	label := strings.Repeat("a", 61) + "."
 	longHost := label + label + label + label + "exam"
 	longQuery := []byte(strings.Repeat("\"", maxQuery))
-	apps := catalog.AppConfig{
+	withScheme := catalog.AppConfig{
 		IOS:     &catalog.IOSApp{AppStoreID: text("123456789012"), Scheme: text(strings.Repeat("s", 32))},
 		Android: &catalog.AndroidApp{PackageName: text("a." + strings.Repeat("b", 253)), Scheme: text(strings.Repeat("s", 32))},
+	}
+	withoutScheme := catalog.AppConfig{
+		IOS: &catalog.IOSApp{AppStoreID: withScheme.IOS.AppStoreID}, Android: &catalog.AndroidApp{PackageName: withScheme.Android.PackageName},
 	}
 	largest := 0
 	for name, letter := range map[string]string{"letters": "x", "words": "word ", "quotes": `"`, "ampersands": "&", "emoji": "😀", "kanji": "字", "hashes": "#"} {
@@ -159,18 +162,20 @@ func TestPagesAreNeverTooLarge(t *testing.T) {
 			if address != nil && len(*address) > 1000 {
 				link.UTMSource, link.UTMMedium, link.UTMCampaign, link.UTMTerm, link.UTMContent = long(255), long(255), long(255), long(255), long(255)
 			}
-			r := newTestRecord(t, link, apps, longHost)
-			for i := range languages {
-				for kind, p := range languages[i].linkPages() {
-					v := inApp(r, strings.Repeat("n", maxAppName))
-					v[slotStores], v[slotInstagram], v[slotWeb] = yes, yes, appendWeb(nil, r, longQuery)
-					html := string(p.fill(nil, r, v, []byte(strings.Repeat("n", nonceLength))))
-					largest = max(largest, len(html))
-					if len(html) > 15_000 {
-						t.Errorf("%s, %s in %s: %d bytes, expected at most 15,000", name, kind, languages[i].tag, len(html))
-					}
-					if !strings.Contains(html, "</html>") || kind != "preview" && !strings.Contains(html, "play.google.com") && kind != "ios" {
-						t.Errorf("%s, %s in %s is no whole page:\n%s", name, kind, languages[i].tag, html)
+			for _, apps := range []catalog.AppConfig{withScheme, withoutScheme} {
+				r := newTestRecord(t, link, apps, longHost)
+				for i := range languages {
+					for kind, p := range languages[i].linkPages() {
+						v := inApp(r, strings.Repeat("n", maxAppName))
+						v[slotStores], v[slotInstagram], v[slotWeb] = yes, yes, appendWeb(nil, r, longQuery)
+						html := string(p.fill(nil, r, v, []byte(strings.Repeat("n", nonceLength))))
+						largest = max(largest, len(html))
+						if len(html) > 15_000 {
+							t.Errorf("%s, %s in %s: %d bytes, expected at most 15,000", name, kind, languages[i].tag, len(html))
+						}
+						if !strings.Contains(html, "</html>") || kind != "preview" && !strings.Contains(html, "play.google.com") && kind != "ios" {
+							t.Errorf("%s, %s in %s is no whole page:\n%s", name, kind, languages[i].tag, html)
+						}
 					}
 				}
 			}
@@ -178,6 +183,39 @@ func TestPagesAreNeverTooLarge(t *testing.T) {
 	}
 	if largest < 13_000 {
 		t.Errorf("the largest page has %d bytes: more was left out than had to be", largest)
+	}
+}
+
+// An app without a scheme of its own is opened by the short URL, which takes room on its page as well.
+func TestValuesOfAnAppWithoutASchemeHaveRoom(t *testing.T) {
+	t.Parallel()
+	app := catalog.AppConfig{Android: &catalog.AndroidApp{PackageName: text("a." + strings.Repeat("b", 253))}}
+	closest := -maxPage
+	for ampersands := 1000; ampersands < 2000; ampersands++ {
+		link := catalog.Link{URL: base + "/abcd/x", Path: "p", FallbackURL: text("https://a.example/?" + strings.Repeat("&", ampersands))}
+		to, _ := destinationOf(&link, app)
+		values, err := readPageValues(&link, app, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if values[slotAndroidPath] != "go.example.com/abcd/x" {
+			t.Fatalf("%d ampersands: the app is opened by %q, expected by the short URL", ampersands, values[slotAndroidPath])
+		}
+		closest = max(closest, values.excess())
+		if values.excess() > 0 {
+			t.Errorf("%d ampersands: a page is %d bytes too large", ampersands, values.excess())
+		}
+	}
+	if closest < -5 {
+		t.Errorf("the largest page has %d bytes of room: the bound was never met", -closest)
+	}
+}
+
+func TestDestinationHasNoRoomOnAPageThatIsFull(t *testing.T) {
+	t.Parallel()
+	v := pageValues{slotTitle: strings.Repeat("x", maxPage), slotWeb: "https://a.example/"}
+	if room := v.webRoom(); room != 0 {
+		t.Errorf("room for %d bytes, expected none", room)
 	}
 }
 

@@ -44,6 +44,9 @@ func readPageValues(link *catalog.Link, config catalog.AppConfig, to destination
 		v[slotPackage] = ifMatches(packageNamePattern, android.PackageName)
 		if v[slotAndroidScheme] = appScheme(android.Scheme); v[slotAndroidScheme] != "" {
 			v.escape(slotAndroidPath, &path)
+		} else if v[slotPackage] != "" {
+			// An app without a scheme of its own is asked whether it takes the short URL, as an App Link.
+			v[slotAndroidScheme], v[slotAndroidPath] = scheme, address
 		}
 	}
 	if len(to.location) == 0 {
@@ -55,10 +58,6 @@ func readPageValues(link *catalog.Link, config catalog.AppConfig, to destination
 		v[slotAddress] = strings.ReplaceAll(address, "/", "/<wbr>")
 	}
 	v.fit(description)
-	if v[slotAndroidScheme] == "" && v[slotPackage] != "" {
-		// An app without a scheme of its own is asked whether it takes the short URL, as an App Link.
-		v[slotAndroidScheme], v[slotAndroidPath] = scheme, address
-	}
 	return v, nil
 }
 
@@ -103,12 +102,12 @@ func (v *pageValues) excess() int {
 	return largest - maxPage
 }
 
-// webRoom returns how much of a page the destination may take: what the others leave, 0 when it was left out.
+// webRoom returns how much of a page the destination may take: what the others leave, 0 when it was left out or there is no room.
 func (v *pageValues) webRoom() int {
 	if v[slotWeb] == "" {
 		return 0
 	}
-	return len(v[slotWeb]) - v.excess()
+	return max(0, len(v[slotWeb])-v.excess())
 }
 
 // shortened returns as much of a text as takes at most so many bytes, escaped.
