@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,24 +149,100 @@ func TestOutageIsAPageWhereTheOrganizationWantsIt(t *testing.T) {
 	}
 }
 
+func TestWishEndsWithItsDomain(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	r := rows{t, e.owner}
+	organization := r.organization("abcd")
+	r.exec(`insert into app_configs (organization_id, html_error_pages) values ($1, true)`, organization)
+	r.domain(organization, "links.one.example", "verified")
+	answered := func() string {
+		a := e.get(t, "/nothing", "Host: links.one.example", navigation)
+		if a.status != 404 {
+			t.Fatalf("%d %s, expected 404", a.status, a.body)
+		}
+		return pageOf(a)
+	}
+	if got := answered(); got != "error" {
+		t.Fatalf("refused with: %s, expected a page", got)
+	}
+	r.exec(`delete from domains where host is not null`)
+	until(t, "a domain that was removed gets the envelope", func() bool { return answered() == "envelope" })
+}
+
 func TestLaterWishCounts(t *testing.T) {
 	t.Parallel()
 	var e errorPages
-	now := time.Now()
+	questions := make([]question, 4)
+	for i := range questions {
+		questions[i] = e.ask("abcd")
+	}
 	for _, step := range []struct {
-		domain string
-		asked  time.Duration
-		pages  bool
-		want   bool
+		asked         int
+		wanted, pages bool
 	}{
-		{"abcd", 0, true, true}, {"abcd", 1, false, false}, {"abcd", 0, true, false}, {"abcd", 2, true, true}, {"wxyz", 3, false, true}, {"abcd", 1, false, true},
+		{0, true, true}, {1, false, false}, {0, true, false}, {2, true, true}, {1, false, true}, {3, false, false}, {2, true, false},
 	} {
-		e.heard(step.domain, now.Add(step.asked), step.pages)
-		if got := e.on([]byte("abcd")); got != step.want {
+		questions[step.asked].heard(step.wanted)
+		other := e.ask("wxyz")
+		other.heard(!step.wanted)
+		other.end()
+		if got := e.on([]byte("abcd")); got != step.pages {
 			t.Fatalf("after %+v: %v", step, got)
 		}
 	}
-	if e.on([]byte("wxyz")) || e.on([]byte("none")) {
+	if e.on([]byte("none")) {
 		t.Error("a domain that nobody spoke of wants pages")
+	}
+}
+
+func TestOnlyDomainsThatWantPagesAreRemembered(t *testing.T) {
+	t.Parallel()
+	var e errorPages
+	for i := range maxWanted + 10 {
+		for _, wanted := range []bool{false, true} {
+			domain := fmt.Sprintf("%v%d.example", wanted, i)
+			first, second := e.ask(domain), e.ask(domain)
+			first.heard(!wanted)
+			second.heard(wanted)
+			first.end()
+			second.end()
+			if e.on([]byte(domain)) != wanted {
+				t.Fatalf("%s: %v", domain, !wanted)
+			}
+		}
+	}
+	remembered := 0
+	e.wanted.Range(func(domain, _ any) bool {
+		remembered++
+		return strings.HasPrefix(domain.(string), "true")
+	})
+	if remembered != maxWanted || e.count != maxWanted || len(e.open) != 0 {
+		t.Errorf("%d domains are remembered, counted as %d, and %d are asked for; expected %d, and none", remembered, e.count, len(e.open), maxWanted)
+	}
+}
+
+func TestWishesAreHeardFromMany(t *testing.T) {
+	t.Parallel()
+	var e errorPages
+	var racing sync.WaitGroup
+	for i := range 8 {
+		racing.Go(func() {
+			for n := range 500 {
+				one := e.ask("abcd")
+				if n%3 > 0 { // the others fail
+					one.heard((n+i)%2 == 0)
+				}
+				e.on([]byte("abcd"))
+				one.end()
+			}
+		})
+	}
+	racing.Wait()
+	last := e.ask("abcd")
+	last.heard(true)
+	last.end()
+	if !e.on([]byte("abcd")) || e.count != 1 || len(e.open) != 0 {
+		t.Errorf("wanted %v, counted as %d, %d domains are asked for", e.on([]byte("abcd")), e.count, len(e.open))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -148,21 +147,20 @@ func partOf(s slot) int { return slotParts + int(s-visitSlots) }
 // fills reports whether the link fills one of two slots.
 func (r record) fills(one, other slot) bool { return len(r.value(one)) > 0 || len(r.value(other)) > 0 }
 
-// loadFrom makes the replica keep records, and association files under the codes that are their paths. pages hears which organizations
+// loadFrom makes the replica keep records, and association files under the codes that are their paths. pages hears which domains
 // want some.
 func loadFrom(from *origin.Origin, base string, pages *errorPages) replica.Load {
 	return func(ctx context.Context, domain, code string) (replica.Answer, error) {
 		if file := associationFileOf(code); file >= 0 {
 			return associationFiles[file].load(ctx, from, domain)
 		}
-		asked := time.Now()
+		question := pages.ask(domain)
+		defer question.end()
 		found, err := from.Link(ctx, domain, code)
 		if err != nil {
 			return replica.Answer{}, err
 		}
-		if found.OrgKey != "" {
-			pages.heard(domain, asked, found.AppConfig.HTMLErrorPages)
-		}
+		question.heard(found.AppConfig.HTMLErrorPages)
 		if found.Link == nil {
 			return replica.Answer{OrgKey: found.OrgKey}, nil
 		}
