@@ -73,9 +73,7 @@ func warmServer(t testing.TB) *server {
 		}
 	})
 	until(t, "a lease", func() bool { return links.Ready() == nil })
-	s := newServer(c, links, nil, discard)
-	s.pages = pages
-	return s
+	return newServer(c, links, pages, nil, discard)
 }
 
 // click is what a browser sends for a short URL.

@@ -23,7 +23,7 @@ func serveConn(t *testing.T) (net.Conn, *moves, <-chan time.Time) {
 	t.Helper()
 	client, end := net.Pipe()
 	counted := &moves{Conn: end}
-	s := newServer(&options{LinkBaseURL: base}, nil, nil, discard)
+	s := newServer(&options{LinkBaseURL: base}, nil, nil, nil, discard)
 	ended := make(chan time.Time, 1)
 	go func() {
 		_ = s.http.ServeConn(&conn{Conn: counted})

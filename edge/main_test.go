@@ -207,7 +207,7 @@ func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Without a replica every link is one that nobody has thought of.
-	s := newServer(c, nil, nil, c.Logger(log))
+	s := newServer(c, nil, nil, nil, c.Logger(log))
 	ln, err := listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -64,11 +64,11 @@ type server struct {
 	draining atomic.Bool
 }
 
-func newServer(c *options, links *replica.Replica, matches *matches, log *slog.Logger) *server {
+func newServer(c *options, links *replica.Replica, pages *errorPages, matches *matches, log *slog.Logger) *server {
 	s := &server{
 		hosts: newHosts(c.LinkBaseURL, c.ExtraHosts), proxies: c.TrustedProxies.Proxies,
 		limiter: ratelimit.NewMemory(ratelimit.Resolution, maxClients), links: links, tokens: c.MatchTokenKeys.keys(), matches: matches,
-		pages: new(errorPages), log: log, verbose: log.Enabled(context.Background(), slog.LevelDebug),
+		pages: pages, log: log, verbose: log.Enabled(context.Background(), slog.LevelDebug),
 	}
 	s.http = &fasthttp.Server{
 		Handler:                      s.handle,
