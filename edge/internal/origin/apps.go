@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"deeplink/shared/feed"
-	"deeplink/shared/postgres"
 )
 
 // Platform is one whose devices ask a host which apps may open its links.
@@ -76,10 +75,11 @@ where d.host = $1 and d.status = 'verified'`
 // Apps returns the apps that may open the links of a custom domain or, when domain is [feed.SharedDomain], those of the shared host.
 // Whether an organization is suspended makes no difference. What is unknown is no error.
 func (o *Origin) Apps(ctx context.Context, platform Platform, domain string) (Apps, error) {
-	apps, err := o.askApps(ctx, platform, domain)
-	if postgres.Code(err) == postgres.PlanChanged {
+	var apps Apps
+	err := again(func() (err error) {
 		apps, err = o.askApps(ctx, platform, domain)
-	}
+		return err
+	})
 	if err != nil {
 		return Apps{}, fmt.Errorf("look up apps: %w", err)
 	}

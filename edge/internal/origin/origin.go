@@ -11,18 +11,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"deeplink/shared/catalog"
-	"deeplink/shared/postgres"
 )
 
-const (
-	// connectTimeout and pingTimeout bound how long a dead Postgres is waited for.
-	connectTimeout = time.Second
-	pingTimeout    = 200 * time.Millisecond
-)
+// clickConnect bounds how long a click waits for a dead Postgres.
+const clickConnect = time.Second
 
 // Origin reads links. It is safe for concurrent use.
 type Origin struct {
@@ -31,18 +26,9 @@ type Origin struct {
 
 // Open returns an Origin over at most conns connections to the primary at databaseURL. It connects when first asked.
 func Open(ctx context.Context, databaseURL string, conns int32) (*Origin, error) {
-	config, err := pgxpool.ParseConfig(databaseURL)
+	pool, err := openPool(ctx, databaseURL, conns, clickConnect, nil)
 	if err != nil {
-		return nil, fmt.Errorf("DATABASE_URL: %w", err)
-	}
-	config.MaxConns = conns
-	config.PingTimeout = pingTimeout
-	config.ConnConfig.ConnectTimeout = connectTimeout
-	// A standby would answer from the past.
-	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
+		return nil, err
 	}
 	return &Origin{pool: pool}, nil
 }
@@ -88,10 +74,11 @@ func (o *Origin) Link(ctx context.Context, domain, code string) (Found, error) {
 	if strings.Contains(domain, ".") {
 		query = onCustomDomain
 	}
-	found, err := o.ask(ctx, query, domain, code)
-	if postgres.Code(err) == postgres.PlanChanged {
+	var found Found
+	err := again(func() (err error) {
 		found, err = o.ask(ctx, query, domain, code)
-	}
+		return err
+	})
 	if err != nil {
 		return Found{}, fmt.Errorf("look up a link: %w", err)
 	}
@@ -131,13 +118,19 @@ func (o *Origin) ask(ctx context.Context, query, domain, code string) (Found, er
 		return f, nil
 	}
 	l.ID, l.OrganizationID, l.DomainID, l.ShortCode, l.Path = *id, *organizationID, *domainID, *shortCode, *path
-	l.Params, l.IsActive = json.RawMessage(params), *active
+	l.IsActive = *active
+	complete(&l, og, expiry, params)
+	f.Link = &l
+	return f, nil
+}
+
+// complete sets what of a link is not one column each, or has another form there.
+func complete(l *catalog.Link, og catalog.OpenGraph, expiry *time.Time, params []byte) {
 	if og != (catalog.OpenGraph{}) {
 		l.OG = &og
 	}
 	if expiry != nil {
 		l.Expiry = &catalog.Time{Time: *expiry}
 	}
-	f.Link = &l
-	return f, nil
+	l.Params = json.RawMessage(params)
 }

@@ -2,13 +2,11 @@ package origin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"deeplink/shared/catalog"
@@ -32,19 +30,10 @@ type Redeemer struct {
 
 // OpenRedeemer returns a Redeemer over at most conns connections to the primary at databaseURL. It connects when first asked.
 func OpenRedeemer(ctx context.Context, databaseURL string, conns int32) (*Redeemer, error) {
-	config, err := pgxpool.ParseConfig(databaseURL)
-	if err != nil {
-		return nil, fmt.Errorf("DATABASE_URL: %w", err)
-	}
-	config.MaxConns = conns
-	config.PingTimeout = pingTimeout
-	config.ConnConfig.ConnectTimeout = patientConnect
-	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	// A token whose redemption was answered must stay spent.
-	config.AfterConnect = postgres.Durable
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := openPool(ctx, databaseURL, conns, patientConnect, postgres.Durable)
 	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
+		return nil, err
 	}
 	return &Redeemer{pool: pool}, nil
 }
@@ -96,10 +85,12 @@ left join match_redemptions e on e.nonce = $6`
 // itself. After an error for which postgres.Unreachable is true the token may be spent; the same device may ask again.
 func (r *Redeemer) Redeem(ctx context.Context, token matchtoken.Token, deviceID string, now time.Time) (*Redemption, error) {
 	for range 2 {
-		redemption, settled, err := r.ask(ctx, token, deviceID, now)
-		if postgres.Code(err) == postgres.PlanChanged {
+		var redemption *Redemption
+		var settled bool
+		err := again(func() (err error) {
 			redemption, settled, err = r.ask(ctx, token, deviceID, now)
-		}
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("redeem a match token: %w", err)
 		}
@@ -134,12 +125,7 @@ func (r *Redeemer) ask(ctx context.Context, token matchtoken.Token, deviceID str
 	case !ours:
 		return nil, matchedAt != nil, nil
 	}
-	if og != (catalog.OpenGraph{}) {
-		l.OG = &og
-	}
-	if expiry != nil {
-		l.Expiry = &catalog.Time{Time: *expiry}
-	}
-	l.Params, found.MatchedAt = json.RawMessage(params), *matchedAt
+	complete(l, og, expiry, params)
+	found.MatchedAt = *matchedAt
 	return &found, true, nil
 }
