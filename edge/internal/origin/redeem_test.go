@@ -20,6 +20,13 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
+const (
+	// bound is how long a test waits for what must happen.
+	bound = 20 * time.Second
+	// connections are those of the redeemer.
+	connections = 4
+)
+
 // world is a database with one organization that has a link on the shared host, one on a verified and one on a pending domain.
 type world struct {
 	t        *testing.T
@@ -41,7 +48,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { owner.Close(context.Background()) })
-	redeemer, err := OpenRedeemer(t.Context(), database.EdgeURL, 4)
+	redeemer, err := OpenRedeemer(t.Context(), database.EdgeURL, connections)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +282,7 @@ func TestRedemptionWaitsForOneThatIsNotCommitted(t *testing.T) {
 			}
 			answered <- redemption
 		}()
-		ends := time.Now().Add(20 * time.Second)
+		ends := time.Now().Add(bound)
 		for waiting := false; !waiting; time.Sleep(time.Millisecond) {
 			if time.Now().After(ends) {
 				t.Fatal("the second redemption does not wait")
@@ -300,16 +307,44 @@ func TestRedemptionWaitsForOneThatIsNotCommitted(t *testing.T) {
 	}
 }
 
+// A statement is prepared on each connection, and after a migration fails on each of them once.
 func TestStatementSurvivesAMigration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for range 8 { // on each connection
-		w.redeem(tokenOf(sharedLink), "")
-	}
+	w.redeemOnEachConnection()
 	w.exec(`alter table links alter column path type varchar(4000)`)
-	for range 8 {
-		if w.redeem(tokenOf(sharedLink), "") == nil {
-			t.Error("not redeemed")
+	w.redeemOnEachConnection()
+}
+
+// redeemOnEachConnection redeems a token on each of the redeemer's connections, which a lock makes them hold at once.
+func (w *world) redeemOnEachConnection() {
+	w.t.Helper()
+	lock, err := w.owner.Begin(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := lock.Exec(w.t.Context(), `lock table match_redemptions in access exclusive mode`); err != nil {
+		w.t.Fatal(err)
+	}
+	var redeeming sync.WaitGroup
+	for range connections {
+		redeeming.Go(func() {
+			if redemption, err := w.redeemer.Redeem(w.t.Context(), tokenOf(sharedLink), "", time.Now()); redemption == nil || err != nil {
+				w.t.Errorf("not redeemed: %v", err)
+			}
+		})
+	}
+	for waiting, ends := 0, time.Now().Add(bound); waiting < connections; time.Sleep(time.Millisecond) {
+		if time.Now().After(ends) {
+			w.t.Fatalf("%d redemptions wait for the lock, expected %d", waiting, connections)
+		}
+		if err := lock.QueryRow(w.t.Context(), `select count(*) from pg_locks l join pg_database d on d.oid = l.database
+			where not granted and d.datname = current_database()`).Scan(&waiting); err != nil {
+			w.t.Fatal(err)
 		}
 	}
+	if err := lock.Rollback(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	redeeming.Wait()
 }
