@@ -219,6 +219,19 @@ func TestDestinationHasNoRoomOnAPageThatIsFull(t *testing.T) {
 	}
 }
 
+// The path is three times as long once it is encoded, and in the pages for phones alone.
+func TestPageThatIsTooLargeTakesNothingFromTheOthers(t *testing.T) {
+	t.Parallel()
+	link := spring
+	link.FallbackURL, link.Path = nil, "/"+strings.Repeat("ж", 1400)
+	r := newTestRecord(t, link, bothApps, "")
+	for _, s := range []slot{slotDescription, slotPicture, slotQR, slotAppStore, slotPackage} {
+		if len(r.value(s)) == 0 {
+			t.Errorf("%s is left out of all pages", slotNames[s])
+		}
+	}
+}
+
 func TestLongTextsLeaveOutWhatIsMissedLeast(t *testing.T) {
 	t.Parallel()
 	link := spring

@@ -70,27 +70,59 @@ func (v *pageValues) escape(s slot, value *string) {
 // fewWords is how much of a description, in bytes, is worth more than a picture.
 const fewWords = 600
 
-// fit leaves out what makes one of the pages too large, what is missed least before the rest.
+// fit leaves out of each page that is too large what is missed least there. What other pages have of it they keep, but for a
+// description and a picture, which all have. What was left out for nothing comes back at the end.
 func (v *pageValues) fit(description string) {
-	for excess := v.excess(); excess > 0; excess = v.excess() {
+	whole := *v
+	whole[slotDescription] = shortened(description, min(fewWords, len(v[slotDescription])))
+	for page := v.tooLarge(); page != nil; page = v.tooLarge() {
 		long := len(v[slotDescription])
+		has := func(s slot) bool { return page.times[s] > 0 && v[s] != "" }
 		switch {
 		case long > fewWords:
-			v[slotDescription] = shortened(description, max(long-excess, fewWords))
-		case v[slotPicture] != "":
-			v[slotPicture], v[slotImage] = "", ""
-		case v[slotQR] != "":
+			v[slotDescription] = shortened(description, max(long-(page.of(v)-maxPage), fewWords))
+		case has(slotImage):
+			v[slotImage] = ""
+		case has(slotPicture):
+			v[slotPicture] = ""
+		case has(slotQR):
 			v[slotQR] = ""
 		case long > 0:
 			v[slotDescription] = ""
-		case v[slotWeb] != "":
+		case has(slotWeb):
 			v[slotWeb] = ""
+		// The app is opened through its store only, which the path comes through as well, with the token.
+		case has(slotPath):
+			v[slotPath], v[slotIOSScheme] = "", ""
+		case has(slotAndroidPath):
+			v[slotAndroidPath], v[slotAndroidScheme] = "", ""
 		default:
-			// The app is opened through its store only, which the path comes through as well, with the token.
-			v[slotPath], v[slotIOSScheme], v[slotAndroidPath], v[slotAndroidScheme] = "", "", "", ""
 			return
 		}
 	}
+	v.takeBack(&whole)
+}
+
+// takeBack takes what there is room for.
+func (v *pageValues) takeBack(whole *pageValues) {
+	for _, s := range []slot{slotWeb, slotDescription, slotQR, slotPicture, slotImage} {
+		if v[s] != "" {
+			continue
+		}
+		if v[s] = whole[s]; v.tooLarge() != nil {
+			v[s] = ""
+		}
+	}
+}
+
+// tooLarge returns a page that is too large, or nil.
+func (v *pageValues) tooLarge() *pageSize {
+	for i := range pageSizes {
+		if pageSizes[i].of(v) > maxPage {
+			return &pageSizes[i]
+		}
+	}
+	return nil
 }
 
 // excess returns by how many bytes the largest page is too large; negative when all have room.
