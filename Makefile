@@ -3,8 +3,8 @@
 GO ?= go
 SERVERS := deploy/local/install.sh postgresql redis
 # These take all cores, for Chromium and for whole fleets: beside them, what others count by the second would not be done in time.
-HEAVY := ./edge ./bench
-OTHERS := $$($(GO) list ./... | grep -vE '/(edge|bench)$$')
+HEAVY := ./edge ./bench ./deploy/local
+OTHERS := $$($(GO) list ./... | grep -vE '/(edge|bench|deploy/local)$$')
 
 .DEFAULT_GOAL := help
 .PHONY: help run test race check deps fuzz bench migrate

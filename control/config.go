@@ -98,6 +98,7 @@ func (p *portalSettings) check() error {
 type serveCommand struct {
 	spread
 	portalSettings
+	consoleSettings
 	Addr           settings.Address     `name:"control-addr" env:"CONTROL_ADDR" default:":8081" help:"Where the API listens."`
 	AdminAddr      settings.Address     `name:"control-admin-addr" env:"CONTROL_ADMIN_ADDR" default:"127.0.0.1:9081" help:"Where health, metrics and profiles are. Not for the public."`
 	TrustedProxies settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For is believed, as CIDRs with commas between."`
@@ -141,6 +142,9 @@ func (c *serveCommand) Validate() error {
 		return fmt.Errorf("--control-canary ($CONTROL_CANARY) must be from %v to %v, or 0s", minCanary, maxCanary)
 	}
 	if err := c.portalSettings.check(); err != nil {
+		return err
+	}
+	if _, err := c.consoleSettings.origin(); err != nil {
 		return err
 	}
 	return c.spread.Validate()

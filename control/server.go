@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,10 @@ type server struct {
 	sessions *session.Verifier
 	checkout *checkout
 	prover   *prover
+
+	console consoleSettings
+	// roleClaim is where session tokens have the role, for the console.
+	roleClaim string
 }
 
 // newServer returns a server over backends, whose relay and sessions have to be run. The error says which setting is bad.
@@ -57,6 +62,9 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 		sessions: sessions,
 		checkout: checkout,
 		prover:   newProver(c.DNS),
+
+		console:   c.consoleSettings,
+		roleClaim: c.RoleClaim,
 	}, nil
 }
 
@@ -120,7 +128,11 @@ func (s *server) handler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, route := range append(routes, documentation...) {
+	console, err := consoleRoutes(s.console, s.roleClaim)
+	if err != nil {
+		return nil, err
+	}
+	for _, route := range slices.Concat(routes, documentation, console) {
 		answer := s.answer(route.answer)
 		router.Method(route.Method, route.Path, answer)
 		if route.Method == http.MethodGet {

@@ -22,9 +22,10 @@ import (
 // identity is the development identity provider: it gives a session token for any organization and role to anyone who can
 // reach it. It listens on 127.0.0.1 and is no part of control.
 type identity struct {
-	issuer string
-	key    jwk.Key // private, with kid and alg
-	public jwk.Set
+	issuer  string
+	control string  // host and port, whose console may read tokens
+	key     jwk.Key // private, with kid and alg
+	public  jwk.Set
 }
 
 const (
@@ -33,8 +34,9 @@ const (
 	maxLifetime     = time.Hour
 )
 
-// newIdentity returns a provider whose key lies in keyFile, so that tokens and the cached keys of control survive a restart.
-func newIdentity(issuer, keyFile string) (*identity, error) {
+// newIdentity returns a provider for the control at an address, whose key lies in keyFile, so that tokens and the cached keys of control
+// survive a restart.
+func newIdentity(issuer, control, keyFile string) (*identity, error) {
 	raw, err := readOrMakeKey(keyFile)
 	if err != nil {
 		return nil, err
@@ -57,7 +59,7 @@ func newIdentity(issuer, keyFile string) (*identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identity key: %w", err)
 	}
-	return &identity{issuer: issuer, key: key, public: public}, nil
+	return &identity{issuer: issuer, control: control, key: key, public: public}, nil
 }
 
 func readOrMakeKey(file string) (*rsa.PrivateKey, error) {
@@ -84,6 +86,7 @@ func readOrMakeKey(file string) (*rsa.PrivateKey, error) {
 func (i *identity) serve(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, i.public) })
+	mux.HandleFunc("OPTIONS /token", i.preflight)
 	mux.HandleFunc("POST /token", i.token)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
@@ -93,8 +96,38 @@ func (i *identity) serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
+// portalSettings have control believe the provider's tokens, and its console offer to get one for an organization.
+func (i *identity) portalSettings(externalID string) []string {
+	return []string{
+		"PORTAL_ISSUER=" + i.issuer, "PORTAL_JWKS_URL=" + i.issuer + "/.well-known/jwks.json",
+		"CONSOLE_DEV_TOKEN_URL=" + i.issuer + "/token", "CONSOLE_DEV_ORGANIZATION=" + externalID,
+	}
+}
+
+// preflight lets the console send its request for a token.
+func (i *identity) preflight(w http.ResponseWriter, r *http.Request) {
+	i.share(w, r)
+	w.Header().Set("Access-Control-Allow-Methods", http.MethodPost)
+	w.Header().Set("Access-Control-Allow-Headers", "Content-Type")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// share lets the console read the answer, under whichever name of this machine it was opened. No other page may: it would sign in to
+// whatever a developer tries out.
+func (i *identity) share(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Origin")
+	_, port, _ := net.SplitHostPort(i.control)
+	sent := r.Header.Get("Origin")
+	for _, origin := range []string{i.control, "localhost:" + port, "127.0.0.1:" + port} {
+		if sent == "http://"+origin {
+			w.Header().Set("Access-Control-Allow-Origin", sent)
+		}
+	}
+}
+
 // token signs {"org": externalId, "role": "admin", "ttlSeconds"?: 60}, 3,600 s at most.
 func (i *identity) token(w http.ResponseWriter, r *http.Request) {
+	i.share(w, r)
 	wish := struct {
 		Org        string `json:"org"`
 		Role       string `json:"role"`

@@ -27,6 +27,7 @@ Deeplink runs. Everything it keeps is in %[1]s; Ctrl-C stops it.
 
   edges     %[2]s  %[3]s
   control   %[4]s  (documentation: %[4]s/docs)
+  console   %[4]s/console
   identity  %[5]s
   log       %[1]s/deeplink.log
   all of it %[1]s/ready.json

@@ -93,7 +93,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	identityURL := "http://" + ln.Addr().String()
-	provider, err := newIdentity(identityURL, filepath.Join(dir, "identity.pem"))
+	provider, err := newIdentity(identityURL, addrs.control, filepath.Join(dir, "identity.pem"))
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -102,8 +102,7 @@ func run(ctx context.Context) (err error) {
 	say.step("starting control and two edges")
 	var nodes []*stack.Node
 	defer func() { err = errors.Join(err, stop(ending, nodes)) }()
-	control, err := s.StartControl(ctx, addrs.control, "CONTROL_CANARY=10s",
-		"PORTAL_ISSUER="+identityURL, "PORTAL_JWKS_URL="+identityURL+"/.well-known/jwks.json")
+	control, err := s.StartControl(ctx, addrs.control, append(provider.portalSettings(demo.ExternalID), "CONTROL_CANARY=10s")...)
 	if err != nil {
 		return fmt.Errorf("%w (see %s)", err, log.Name())
 	}

@@ -1,0 +1,109 @@
+// Requests to the portal, and what went wrong with them. The session token is here, in memory, and nowhere else.
+
+let token = ""
+let whenRefused = () => {}
+
+// carry has all requests to come carry a token, unless first fails with it.
+export async function carry(sessionToken, first) {
+	const before = token
+	token = sessionToken
+	try {
+		return await first()
+	} catch (cause) {
+		token = before
+		throw cause
+	}
+}
+
+export function forget() {
+	token = ""
+}
+
+// onRefusal sets what is called when a request is answered with 401.
+export function onRefusal(deed) {
+	whenRefused = deed
+}
+
+// Problem is an answer other than success, in the envelope of the interface; or none at all, which has the status 0.
+export class Problem extends Error {
+	constructor(status, envelope, requestId = "") {
+		super(envelope.message || `The service answered with status ${status}.`)
+		this.status = status
+		this.code = envelope.code
+		this.feature = envelope.feature
+		this.billingEndpoint = envelope.billingEndpoint
+		this.details = Array.isArray(envelope.details) ? envelope.details : []
+		this.requestId = requestId
+	}
+
+	// lines say it all, for places that have no fields.
+	lines() {
+		const all = [this.message, ...this.details.map((detail) => detail.message)]
+		if (this.status >= 500) all.push(`Request id: ${this.requestId}`)
+		return all
+	}
+}
+
+// orThrow returns a Problem; anything else is a mistake in here, and is thrown on.
+export function orThrow(cause) {
+	if (cause instanceof Problem) return cause
+	throw cause
+}
+
+// send asks the portal and returns the response, or throws a Problem. An aborted request throws what fetch throws.
+async function send(method, path, { body, signal } = {}) {
+	const headers = { Authorization: `Bearer ${token}` }
+	if (body !== undefined) headers["Content-Type"] = "application/json"
+	const response = await reach(path, {
+		method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body),
+		credentials: "omit", cache: "no-store", redirect: "error",
+	})
+	if (response.ok) return response
+	const problem = new Problem(response.status, await envelopeOf(response), response.headers.get("X-Request-Id"))
+	if (problem.status === 401) whenRefused(problem)
+	throw problem
+}
+
+// reach is fetch, whose failures are Problems.
+export async function reach(address, options) {
+	try {
+		return await fetch(address, options)
+	} catch (cause) {
+		if (cause.name === "AbortError") throw cause
+		throw new Problem(0, { message: "The service could not be reached. Check the connection and try again." })
+	}
+}
+
+async function envelopeOf(response) {
+	try {
+		return await response.json() ?? {}
+	} catch {
+		return {}
+	}
+}
+
+// read finishes an answer. What is cut off half-way is a failure of the network, too.
+async function read(response, how) {
+	try {
+		return await response[how]()
+	} catch (cause) {
+		if (cause.name === "AbortError") throw cause
+		throw new Problem(0, { message: "The answer was cut off. Check the connection and try again." })
+	}
+}
+
+export const get = async (path, signal) => read(await send("GET", path, { signal }), "json")
+
+export const getBlob = async (path, signal) => read(await send("GET", path, { signal }), "blob")
+
+// change sends a change and returns its answer. spread tells whether every edge goes by it already.
+export async function change(method, path, body) {
+	const response = await send(method, path, { body })
+	return { answer: await read(response, "json"), spread: response.headers.get("Deeplink-Propagation") !== "pending" }
+}
+
+// query makes the query of a path; what is empty is left out.
+export function query(values) {
+	const set = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined)
+	return set.length ? `?${new URLSearchParams(set)}` : ""
+}

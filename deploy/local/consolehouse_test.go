@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"deeplink/deploy/stack"
+	"deeplink/shared/daemon"
+)
+
+// house is a whole Deeplink.
+type house struct {
+	*stack.Stack
+	control, edge *stack.Node
+	identityURL   string
+	made          int // organizations
+}
+
+func openHouse(t *testing.T) *house {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	// As root PostgreSQL runs as somebody else, who has to get there.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "bin")
+	if err := stack.Build(t.Context(), bin); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background() // it outlives the test's, for the end
+	edgeAddr, controlAddr, output := freeAddr(t), freeAddr(t), new(lockedBuffer)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(output.problems())
+		}
+	})
+	s, err := stack.Open(ctx, stack.Options{Dir: dir, Bin: bin, LinkBase: "http://" + edgeAddr, Output: output})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &house{Stack: s}
+	t.Cleanup(func() {
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	provider := h.startIdentity(t, controlAddr, filepath.Join(dir, "identity.pem"))
+	h.control, err = s.StartControl(ctx, controlAddr, append(provider.portalSettings("org_1"),
+		// Nobody answers about DNS; the billing page is never gone to; the tabs are behind a proxy.
+		"TRUSTED_PROXIES=127.0.0.1/32", "PORTAL_DNS=127.0.0.1:9", "BILLING_CHECKOUT_URL=https://billing.example/pay", "BILLING_SIGNING_KEY="+strings.Repeat("5c", 32))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopNode(t, h.control) })
+	if h.edge, err = s.StartEdge(ctx, edgeAddr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopNode(t, h.edge) })
+	return h
+}
+
+func stopNode(t *testing.T, n *stack.Node) {
+	if err := n.Stop(context.Background(), stopTimeout); err != nil {
+		t.Error(err)
+	}
+}
+
+func (h *house) startIdentity(t *testing.T, control, keyFile string) *identity {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.identityURL = "http://" + ln.Addr().String()
+	provider, err := newIdentity(h.identityURL, control, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- provider.serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return provider
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	port, err := daemon.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// lockedBuffer takes what the programs log.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+// problems are all lines but those of requests.
+func (b *lockedBuffer) problems() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lines := slices.DeleteFunc(strings.Split(b.buffer.String(), "\n"), func(line string) bool { return strings.Contains(line, "msg=request ") })
+	return strings.Join(lines, "\n")
+}
+
+// operate runs an operator's command.
+func (h *house) operate(t *testing.T, arguments ...string) json.RawMessage {
+	t.Helper()
+	out, err := h.Operate(t.Context(), h.Control, arguments...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// tenant is an organization of a test.
+type tenant struct{ key, externalID string }
+
+// tenant makes one, with more of an operator's flags.
+func (h *house) tenant(t *testing.T, name, plan string, flags ...string) tenant {
+	t.Helper()
+	h.made++
+	o := tenant{fmt.Sprintf("c%03d", h.made), fmt.Sprintf("org_%d", h.made)}
+	h.operate(t, append([]string{"org", "create", "--name", name, "--org-key", o.key, "--external-id", o.externalID, "--plan", plan}, flags...)...)
+	return o
+}
+
+// token is what the identity provider gives to anyone.
+func (h *house) token(t *testing.T, o tenant, role string) string {
+	t.Helper()
+	response, err := http.Post(h.identityURL+"/token", "application/json",
+		strings.NewReader(fmt.Sprintf(`{"org":%q,"role":%q,"ttlSeconds":1800}`, o.externalID, role)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var answer struct{ Token string }
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || answer.Token == "" {
+		t.Fatalf("no token: %v", err)
+	}
+	return answer.Token
+}
+
+// ask sends a request with a session token and returns the status and the answer.
+func (h *house) ask(t *testing.T, method, path, token, body string) (status int, answer []byte) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, h.control.URL()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if answer, err = io.ReadAll(response.Body); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, answer
+}
+
+// makeLink makes one without the console.
+func (h *house) makeLink(t *testing.T, token, body string) {
+	t.Helper()
+	if status, answer := h.ask(t, "POST", "/portal/links", token, body); status != http.StatusCreated {
+		t.Fatalf("POST /portal/links %s: %d %s", body, status, answer)
+	}
+}
+
+// click returns the status with which the edge answers a short URL, and where that leads.
+func (h *house) click(t *testing.T, o tenant, code string) (status int, location string) {
+	t.Helper()
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: bound}
+	response, err := client.Get(h.edge.URL() + "/" + o.key + "/" + code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode, response.Header.Get("Location")
+}

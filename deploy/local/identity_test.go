@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestOnlyTheConsoleMayReadTokens asks as pages do.
+func TestOnlyTheConsoleMayReadTokens(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := "http://" + ln.Addr().String()
+	provider, err := newIdentity(base, "127.0.0.1:8081", filepath.Join(t.TempDir(), "identity.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- provider.serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	for origin, allowed := range map[string]string{
+		"http://127.0.0.1:8081": "http://127.0.0.1:8081", "http://localhost:8081": "http://localhost:8081",
+		"http://127.0.0.1:8080": "", "https://localhost:8081": "", "http://evil.example": "", "null": "", "": "",
+	} {
+		for method, status := range map[string]int{http.MethodOptions: http.StatusNoContent, http.MethodPost: http.StatusOK} {
+			request, err := http.NewRequest(method, base+"/token", strings.NewReader(`{"org":"org_demo"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Origin", origin)
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			got := response.Header.Get("Access-Control-Allow-Origin")
+			if response.StatusCode != status || got != allowed || response.Header.Get("Vary") != "Origin" {
+				t.Errorf("%s from %q: %d, allowed %q, expected %d, %q", method, origin, response.StatusCode, got, status, allowed)
+			}
+			if method == http.MethodOptions && response.Header.Get("Access-Control-Allow-Headers") != "Content-Type" {
+				t.Errorf("a preflight from %q: %v", origin, response.Header)
+			}
+		}
+	}
+}
