@@ -49,15 +49,16 @@ func TestDomainsComeAndGo(t *testing.T) {
 		t.Errorf("verify: %+v, %v", verified, err)
 	}
 	f.recorded("verify", change, "d:go.acme.example")
-	if again, change, err := f.store.VerifyDomain(t.Context(), org.ID, domain.ID); err != nil || change.XID != 0 || again.Status != catalog.DomainVerified {
-		t.Errorf("verify again: %+v, %+v, %v; expected no change", again, change, err)
+	again, barrier, err := f.store.VerifyDomain(t.Context(), org.ID, domain.ID)
+	if err != nil || barrier.XID <= change.XID || barrier.ID != 0 || again.Status != catalog.DomainVerified {
+		t.Errorf("verify again: %+v, %+v, %v; expected no change, but a barrier after the one there was", again, barrier, err)
 	}
 	second := f.claim(org, "a.acme.example")
 	all, err := f.store.Domains(t.Context(), org.ID)
 	if err != nil || len(all) != 3 || !all[0].IsDefault || all[0].Host != "links.example" || all[0].Token != "" || all[1].ID != domain.ID || all[2].ID != second.ID {
 		t.Errorf("Domains: %+v, %v; expected the default one first, then the oldest", all, err)
 	}
-	if same, change, err := f.store.VerifyDomain(t.Context(), org.ID, all[0].ID); err != nil || change.XID != 0 || !same.IsDefault {
+	if same, change, err := f.store.VerifyDomain(t.Context(), org.ID, all[0].ID); err != nil || change.ID != 0 || !same.IsDefault {
 		t.Errorf("verify the default domain: %+v, %+v, %v; expected no change", same, change, err)
 	}
 
