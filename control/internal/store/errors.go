@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -48,7 +49,10 @@ const (
 	uniqueViolation      = "23505"
 )
 
-const maxTries = 3
+const (
+	maxTries   = 3
+	retryPause = 50 * time.Millisecond
+)
 
 // retry runs f again when nothing of it has happened and the next try may succeed, and translates its error.
 func retry(what string, f func() error) error {
@@ -60,6 +64,8 @@ func retry(what string, f func() error) error {
 		switch postgres.Code(err) {
 		case deadlockDetected, serializationFailure:
 			if try < maxTries {
+				// The other transaction takes the lock that it waits for in this time, or it would be taken from it again.
+				time.Sleep(retryPause)
 				continue
 			}
 		case postgres.PlanChanged:
