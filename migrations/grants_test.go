@@ -40,6 +40,8 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`insert into changes (tags) values ('{*}')`, `delete from changes`, `update changes set tags = '{}'`,
 			`select record_change('{*}', '{}')`, `delete from match_redemptions`, `update match_redemptions set device_id = null`,
 			`select id from audit_log`, `insert into audit_log (id) values (gen_random_uuid())`, `select purge_audit_log()`,
+			`select id from devices`, `select user_id from identities`, `select id from sessions`, `select id from events`, `select id from event_ids`,
+			`insert into events (id) values (gen_random_uuid())`, `select make_event_partitions(1)`, `select drop_event_partitions('400 days')`,
 			`insert into api_keys (id) values (gen_random_uuid())`, `select version_id from goose_db_version`, `create table x (y int)`,
 			`alter table links disable trigger all`, `set session_replication_role = replica`, `set role deeplink_control`,
 		},
@@ -52,6 +54,14 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`insert into audit_log (id, organization_id, actor_type, actor_id, actor_display_key, ip, request_id, action, target_type, target_id, detail)
 			 values (gen_random_uuid(), gen_random_uuid(), 'key', 'a', 'b', '::1', 'c', 'link.create', 'link', gen_random_uuid(), '{}')`,
 			`select at, action from audit_log`, `select purge_audit_log()`,
+			`insert into devices (organization_id, id) values ('10000000-0000-4000-8000-000000000001', 'd') on conflict (organization_id, id) do update set user_id = 'u'`,
+			`insert into identities (organization_id, user_id) values ('10000000-0000-4000-8000-000000000001', 'u')`, `update identities set traits = '{}'`,
+			`insert into sessions (organization_id, id, device_id, is_first, started_at, active_at) values (gen_random_uuid(), gen_random_uuid(), 'd', true, now(), now())`,
+			`update sessions set active_at = now()`, `delete from sessions where started_at < now()`,
+			`insert into event_ids (organization_id, id, received_at) values (gen_random_uuid(), gen_random_uuid(), now()) on conflict do nothing returning id`,
+			`delete from event_ids where received_at < now()`,
+			`insert into events (organization_id, id, device_id, name, occurred_at, received_at) values (gen_random_uuid(), gen_random_uuid(), 'd', 'n', now(), now())`,
+			`select id from events`, `select make_event_partitions(8)`, `select drop_event_partitions('1 day')`,
 			`update links set title = 'x'`, `update organizations set suspended = true`, `delete from app_configs`, `select plan from organizations`,
 		},
 		refused: []string{
@@ -63,6 +73,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			 values (gen_random_uuid(), gen_random_uuid(), '2020-01-01', 'user', 'link.create', 'link', gen_random_uuid(), '{}')`,
 			`delete from organizations`, `truncate links`, `create table x (y int)`, `alter table links disable trigger all`,
 			`set session_replication_role = replica`, `set role deeplink_edge`, `delete from link_usage`,
+			`update events set name = 'x'`, `delete from events`, `truncate events`, `drop table events`, `delete from devices`, `delete from identities`, `update event_ids set id = id`,
 		},
 	},
 }

@@ -1,0 +1,121 @@
+package migrations_test
+
+import (
+	"database/sql"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/migrations"
+	"deeplink/shared/testdb"
+)
+
+const partitionsSQL = `
+	select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'events'::regclass order by 1`
+
+func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	conn := connect(t, database.ControlURL)
+	before := values[string](t, conn, partitionsSQL)
+	if len(before) < 7 || len(before) > 8 { // seven when the day has changed since
+		t.Fatalf("the migration made %q, expected today and seven days ahead", before)
+	}
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error {
+			_, err := connect(t, database.ControlURL).Exec(t.Context(), `select make_event_partitions(20)`)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	today := values[time.Time](t, conn, `select date_trunc('day', now(), 'UTC')`)[0].UTC()
+	all := values[string](t, conn, partitionsSQL)
+	for day := range 20 { // whatever midnight did
+		name := "events_" + today.AddDate(0, 0, day).Format("20060102")
+		if !slices.Contains(all, name) {
+			t.Errorf("%s is not among %q", name, all)
+		}
+	}
+	// A partition takes the days of UTC, whatever the zone of whoever made it, and up to its last millisecond.
+	run(t, conn, `insert into events (organization_id, id, device_id, name, occurred_at, received_at)
+		select gen_random_uuid(), gen_random_uuid(), 'd', 'n', now(), date_trunc('day', now(), 'UTC') + at from unnest('{1 day, 2 days -1 millisecond}'::interval[]) at`)
+	for _, table := range values[string](t, conn, `select tableoid::regclass::text from events`) {
+		if expected := "events_" + today.AddDate(0, 0, 1).Format("20060102"); table != expected {
+			t.Errorf("an event of tomorrow is in %s, expected %s", table, expected)
+		}
+	}
+	if made := values[int](t, conn, `select make_event_partitions(5)`)[0]; made != 0 {
+		t.Errorf("%d partitions were made again", made)
+	}
+}
+
+func TestEventPartitionsAreDroppedWhenTheyAreTooOld(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	run(t, connect(t, database.URL), `
+		create table events_20200101 partition of events for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00');
+		create table events_20200102 partition of events for values from ('2020-01-02 00:00:00+00') to ('2020-01-03 00:00:00+00')`)
+	conn := connect(t, database.ControlURL)
+	drop := func(retention string) int {
+		return values[int](t, conn, `select drop_event_partitions($1)`, retention)[0]
+	}
+	// now() - kept is in the middle of January 2, 2020.
+	age := values[string](t, conn, `select (extract(epoch from now() - '2020-01-02 12:00:00+00')::bigint || ' seconds')`)[0]
+	if n := drop("3000 days"); n != 0 {
+		t.Errorf("%d partitions were dropped within their time", n)
+	}
+	if n := drop(age); n != 1 {
+		t.Errorf("%d partitions were dropped, expected only the one whose last event is past its time", n)
+	}
+	if all := values[string](t, conn, partitionsSQL); slices.Contains(all, "events_20200101") || !slices.Contains(all, "events_20200102") {
+		t.Errorf("left: %q", all)
+	}
+	if n := drop("1 day"); n != 1 {
+		t.Errorf("%d partitions were dropped, expected the other old one and none of today", n)
+	}
+	for _, refused := range []string{`select drop_event_partitions('1 hour')`, `select make_event_partitions(61)`, `select make_event_partitions(-1)`} {
+		if _, err := conn.Exec(t.Context(), refused); err == nil {
+			t.Errorf("%s succeeded", refused)
+		}
+	}
+}
+
+// TestTheLastMigrationCanBeTakenBack is for who tries it out: migrations only go forward in production.
+func TestTheLastMigrationCanBeTakenBack(t *testing.T) {
+	t.Parallel()
+	address := empty(t)
+	if _, err := migrations.To(t.Context(), address, 8); err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, address)
+	before := schema(t, conn)
+	db, err := sql.Open("pgx", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := provider.UpTo(t.Context(), 9); err != nil {
+			t.Fatal(err)
+		}
+		run(t, conn, seeds[2]+seeds[9]+`delete from identities; delete from devices; delete from api_keys; delete from domains; delete from app_configs; delete from organizations`)
+		if _, err := provider.DownTo(t.Context(), 8); err != nil {
+			t.Fatal(err)
+		}
+		if got := schema(t, conn); !slices.Equal(got, before) {
+			t.Errorf("schema after up and down differs from before:\n%q\n%q", got, before)
+		}
+	}
+}
