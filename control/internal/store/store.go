@@ -1,5 +1,5 @@
 // Package store is all the SQL of control: every read and every write of links, organizations, domains, keys and app
-// configs.
+// configs, and of what phones report.
 //
 // It promises that a call has happened whole or not at all, that a quota is never exceeded, that nothing of one
 // organization is seen or changed in the name of another, and that a change by an [Actor] is in the audit trail. What edges have to forget is written by the database's triggers;

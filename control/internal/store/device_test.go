@@ -1,0 +1,171 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/catalog"
+)
+
+func (f fixture) session(orgID string, d store.Device) store.Session {
+	f.Helper()
+	session, err := f.store.OpenSession(f.Context(), orgID, d, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return session
+}
+
+func TestManyFirstCallsOfADeviceMakeOneSession(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Scale)
+	sessions := make([]store.Session, 64)
+	var group errgroup.Group
+	for i := range sessions {
+		group.Go(func() (err error) {
+			sessions[i], err = f.store.OpenSession(t.Context(), org.ID, store.Device{ID: "phone"}, nil)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sessions {
+		if s.ID != sessions[0].ID || !s.IsFirst || !s.StartedAt.Equal(sessions[0].StartedAt.Time) {
+			t.Fatalf("%+v and %+v, expected one first session", s, sessions[0])
+		}
+	}
+	if n := one[int](f, `select count(*) from sessions`); n != 1 {
+		t.Errorf("%d sessions, expected 1", n)
+	}
+}
+
+func TestSessionEndsWhenIdleForHalfAnHour(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org, other := f.organization(catalog.Scale), f.organization(catalog.Scale)
+	device := store.Device{ID: "phone", Platform: ptr("ios"), AppVersion: ptr("1.0")}
+	idle := func(d time.Duration) {
+		f.exec(`update devices set session_active_at = clock_timestamp() - $1::interval`, d)
+	}
+	first := f.session(org.ID, device)
+	if got := first.ExpiresAt.Sub(first.StartedAt.Time); got < store.SessionIdle || got > store.SessionIdle+time.Minute {
+		t.Errorf("the session lasts %v, expected 30 minutes", got)
+	}
+	if foreign := f.session(other.ID, device); foreign.ID == first.ID || !foreign.IsFirst {
+		t.Errorf("another organization's device of the same id: %+v, expected a first session of its own", foreign)
+	}
+	idle(29 * time.Minute)
+	if s := f.session(org.ID, store.Device{ID: "phone"}); s.ID != first.ID || !s.IsFirst || !s.StartedAt.Equal(first.StartedAt.Time) || s.ExpiresAt.Before(first.ExpiresAt.Time) {
+		t.Errorf("after 29 idle minutes: %+v, expected %+v to go on", s, first)
+	}
+	idle(30*time.Minute + time.Second)
+	second := f.session(org.ID, store.Device{ID: "phone", AppVersion: ptr("2.0")})
+	if second.ID == first.ID || second.IsFirst {
+		t.Errorf("after 30 idle minutes: %+v, expected a second session", second)
+	}
+	if got := one[string](f, `select platform || ' ' || app_version from devices where organization_id = $1`, org.ID); got != "ios 2.0" {
+		t.Errorf("the device is %q, expected what was told last of each", got)
+	}
+
+	// Events of the session are a sign of life; those of another one, and repeated ones, are not.
+	activity := func() time.Time {
+		return one[time.Time](f, `select session_active_at from devices where organization_id = $1`, org.ID)
+	}
+	for _, test := range []struct {
+		name, session, id string
+		alive             bool
+	}{
+		{"an event of the session", second.ID, eventID(1), true},
+		{"the same again", second.ID, eventID(1), false},
+		{"an event of the first session", first.ID, eventID(2), false},
+	} {
+		idle(10 * time.Minute)
+		before := activity()
+		if _, err := f.store.InsertEvents(t.Context(), org.ID, store.Batch{DeviceID: "phone", SessionID: &test.session,
+			Events: []store.Event{{ID: test.id, Name: "a"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if alive := activity().After(before); alive != test.alive {
+			t.Errorf("%s: activity noted: %t, expected %t", test.name, alive, test.alive)
+		}
+	}
+}
+
+func TestIdentityBelongsToTheOrganization(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org, other := f.organization(catalog.Scale), f.organization(catalog.Scale)
+	identify := func(orgID, device, user, traits string) {
+		t.Helper()
+		if err := f.store.Identify(t.Context(), orgID, device, user, json.RawMessage(traits)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user := func(orgID string) string {
+		if s := f.session(orgID, store.Device{ID: "phone"}); s.UserID != nil {
+			return *s.UserID
+		}
+		return "nobody"
+	}
+	identify(org.ID, "phone", "ann", `{"plan":"pro"}`)
+	identify(org.ID, "phone", "ann", ``)
+	identify(other.ID, "phone", "bob", ``)
+	if a, b := user(org.ID), user(other.ID); a != "ann" || b != "bob" {
+		t.Errorf("users %s and %s, expected ann and bob", a, b)
+	}
+	if s := f.session(org.ID, store.Device{ID: "phone"}); !s.IsFirst {
+		t.Errorf("%+v, expected the first session: an identity is none", s)
+	}
+	if got := one[string](f, `select traits::text from identities where user_id = 'ann'`); got != `{"plan":"pro"}` {
+		t.Errorf("traits %s, expected those that were sent", got)
+	}
+	for range 2 {
+		if err := f.store.ClearIdentity(t.Context(), org.ID, "phone"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a, b := user(org.ID), user(other.ID); a != "nobody" || b != "bob" {
+		t.Errorf("after a clear: users %s and %s, expected nobody and bob", a, b)
+	}
+	if err := f.store.ClearIdentity(t.Context(), org.ID, "unknown"); err != nil {
+		t.Error(err)
+	}
+	if n := one[int](f, `select count(*) from devices where id = 'unknown'`); n != 0 {
+		t.Error("clearing an unknown device made it known")
+	}
+}
+
+func TestWhatIsOldIsPurged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Scale)
+	f.exec(`create table events_20200101 partition of events for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00')`)
+	f.exec(`insert into sessions (organization_id, id, device_id, is_first, started_at, active_at)
+		select $1, gen_random_uuid(), 'd', true, now() - age, now() from unnest('{9 days, 11 days}'::interval[]) age`, org.ID)
+	f.exec(`insert into event_ids (organization_id, id, received_at)
+		select $1, gen_random_uuid(), now() - case when i = 1 then interval '6 days 23 hours' else interval '7 days 1 second' end
+		from generate_series(1, 10100) i`, org.ID)
+	for range 2 {
+		if err := f.store.PurgeEvents(t.Context(), 10*24*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := one[int](f, `select count(*) from sessions`); n != 1 {
+		t.Errorf("%d sessions are left, expected the one of 9 days", n)
+	}
+	if n := one[int](f, `select count(*) from event_ids`); n != 1 {
+		t.Errorf("%d ids are left, expected the one of less than 7 days", n)
+	}
+	if there := one[bool](f, `select to_regclass('events_20200101') is not null`); there {
+		t.Error("the partition of 2020 is left")
+	}
+}
+
+func eventID(n int) string { return fmt.Sprintf("70000000-0000-4000-8000-%012d", n) }

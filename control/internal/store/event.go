@@ -1,0 +1,193 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"deeplink/shared/catalog"
+	"deeplink/shared/postgres"
+)
+
+const (
+	// dedupWindow is how long ids of events are remembered.
+	dedupWindow = 7 * 24 * time.Hour
+	// partitionsAhead is how many days ahead there is a partition for events: a week in which nobody need look.
+	partitionsAhead = 7
+	// noPartition is how an insert fails for whose day there is none (check_violation).
+	noPartition = "23514"
+)
+
+// How far a phone's clock may be off before it is not believed. A queue may be old; that an event has yet to happen is never so.
+const (
+	maxEventAge  = 30 * 24 * time.Hour
+	maxEventLead = 5 * time.Minute
+)
+
+// Batch is what a device reports at once. It has no id twice.
+type Batch struct {
+	DeviceID string
+	// SessionID is a UUID or nil. One that is the device's and goes on has shown a sign of life.
+	SessionID *string
+	Events    []Event
+}
+
+// Event is something that happened in an app.
+type Event struct {
+	ID   string // a UUID
+	Name string
+	// At is the time by the phone's clock; nil: when it arrives.
+	At     *time.Time
+	LinkID *string // a UUID
+	// Revenue is a number within numeric(18, 6).
+	Revenue    *string
+	Currency   *string
+	Properties json.RawMessage
+}
+
+// An id is inserted in the order of ids, so that batches which share some wait for each other and never in a circle. An event is
+// stored by the statement that inserted its id, and all of them are committed before there is an answer.
+const insertEventsSQL = `
+	with moment as materialized (
+		select clock_timestamp()::timestamptz(3) as received_at
+	), sent as materialized (
+		select * from unnest($4::text[]::uuid[], $5::text[], $6::timestamptz[], $7::text[]::uuid[], $8::text[]::numeric[], $9::text[], $10::text[]::json[])
+			as e (id, name, at, link_id, revenue, currency, properties)
+	), fresh as (
+		insert into event_ids (organization_id, id, received_at)
+		select $1, id, received_at from sent, moment order by id
+		on conflict (organization_id, id) do nothing
+		returning id
+	), stored as (
+		insert into events (organization_id, id, device_id, session_id, user_id, name, occurred_at, claimed_at, link_id, revenue, currency,
+		                    properties, received_at)
+		select $1, e.id, $2, $3::uuid, (select user_id from devices d where d.organization_id = $1 and d.id = $2), e.name,
+		       case when e.at is null or e.at > m.received_at + $12::interval then m.received_at
+		            else greatest(e.at, m.received_at - $11::interval) end,
+		       case when e.at < m.received_at - $11::interval or e.at > m.received_at + $12::interval then e.at end,
+		       e.link_id, e.revenue, e.currency, e.properties, m.received_at
+		from sent e join fresh using (id), moment m
+	), alive as (
+		update devices set session_active_at = greatest(session_active_at, clock_timestamp())
+		where organization_id = $1 and id = $2 and session_id = $3::uuid and session_active_at > clock_timestamp() - $13::interval
+			and exists (select from fresh)
+	)
+	select count(*) from fresh`
+
+// InsertEvents stores the events whose ids are not known in the organization, and returns how many these are. When it returns without
+// error they are committed.
+func (s *Store) InsertEvents(ctx context.Context, orgID string, b Batch) (stored int, err error) {
+	arguments := append([]any{orgID, b.DeviceID, b.SessionID}, columns(b.Events)...)
+	arguments = append(arguments, maxEventAge, maxEventLead, SessionIdle)
+	insert := func() error { return s.pool.QueryRow(ctx, insertEventsSQL, arguments...).Scan(&stored) }
+	err = retry("store events", func() error {
+		err := insert()
+		if postgres.Code(err) != noPartition {
+			return err
+		}
+		// Nobody has looked after the partitions for a week.
+		if err := s.MakeEventPartitions(ctx); err != nil {
+			return err
+		}
+		return insert()
+	})
+	if err != nil {
+		return 0, err
+	}
+	return stored, nil
+}
+
+// columns are the events as arrays, in the order of insertEventsSQL.
+func columns(events []Event) []any {
+	n := len(events)
+	ids, names, times := make([]string, n), make([]string, n), make([]*time.Time, n)
+	links, revenues, currencies, properties := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
+	for i, e := range events {
+		ids[i], names[i], times[i] = e.ID, e.Name, e.At
+		links[i], revenues[i], currencies[i], properties[i] = e.LinkID, e.Revenue, e.Currency, orNull(string(e.Properties))
+	}
+	return []any{ids, names, times, links, revenues, currencies, properties}
+}
+
+const makePartitionsSQL = `select make_event_partitions($1)`
+
+// MakeEventPartitions makes the partitions of today and a week ahead, as far as they are not there. Any number of processes may run it
+// at once.
+func (s *Store) MakeEventPartitions(ctx context.Context) error {
+	return retry("make partitions of events", func() error {
+		_, err := s.pool.Exec(ctx, makePartitionsSQL, partitionsAhead)
+		return err
+	})
+}
+
+// StoredEvent is an event as operators read it.
+type StoredEvent struct {
+	ID        string       `json:"id"`
+	Name      string       `json:"name"`
+	DeviceID  string       `json:"deviceId"`
+	SessionID *string      `json:"sessionId"`
+	UserID    *string      `json:"userId"`
+	Timestamp catalog.Time `json:"timestamp"`
+	// ClaimedTimestamp is what the phone's clock said, where it was too far off to be believed.
+	ClaimedTimestamp *catalog.Time   `json:"claimedTimestamp"`
+	LinkID           *string         `json:"linkId"`
+	Revenue          *json.Number    `json:"revenue"`
+	Currency         *string         `json:"currency"`
+	Properties       json.RawMessage `json:"properties"`
+	ReceivedAt       catalog.Time    `json:"receivedAt"`
+}
+
+// EventCursor is a place in the order in which events are read: of arrival, then of ids.
+type EventCursor struct {
+	ReceivedAt time.Time
+	ID         string
+}
+
+// FirstEvent is the place before all events that arrived at the time or later.
+func FirstEvent(since time.Time) EventCursor {
+	// Times of arrival are whole milliseconds.
+	before := since.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond).Add(-time.Millisecond)
+	return EventCursor{before, "ffffffff-ffff-ffff-ffff-ffffffffffff"}
+}
+
+const eventsSQL = `
+	select id, name, device_id, session_id, user_id, occurred_at, claimed_at, link_id, trim_scale(revenue)::text, currency, properties, received_at
+	from events
+	where organization_id = $1 and received_at >= $2 and (received_at, id) > ($2, $3::uuid) and received_at < $4
+	order by received_at, id limit $5`
+
+// Events calls each for at most limit events of the organization that arrived before until, in their order from after the cursor on, and
+// returns where it stopped and how many there were. Fewer than limit: these were the last ones.
+func (s *Store) Events(
+	ctx context.Context, orgID string, after EventCursor, until time.Time, limit int, each func(*StoredEvent) error,
+) (EventCursor, int, error) {
+	rows, err := s.pool.Query(ctx, eventsSQL, orgID, after.ReceivedAt, after.ID, until, limit)
+	if err != nil {
+		return after, 0, translate("read events", err)
+	}
+	defer rows.Close()
+	read := 0
+	for rows.Next() {
+		var e StoredEvent
+		var claimed *time.Time
+		var revenue *string
+		err := rows.Scan(&e.ID, &e.Name, &e.DeviceID, &e.SessionID, &e.UserID, &e.Timestamp.Time, &claimed, &e.LinkID, &revenue,
+			&e.Currency, (*[]byte)(&e.Properties), &e.ReceivedAt.Time)
+		if err != nil {
+			return after, read, translate("read events", err)
+		}
+		if claimed != nil {
+			e.ClaimedTimestamp = &catalog.Time{Time: *claimed}
+		}
+		e.Revenue = (*json.Number)(revenue)
+		if err := each(&e); err != nil {
+			return after, read, err
+		}
+		after = EventCursor{e.ReceivedAt.Time, e.ID}
+		read++
+	}
+	if err := rows.Err(); err != nil {
+		return after, read, translate("read events", err)
+	}
+	return after, read, nil
+}

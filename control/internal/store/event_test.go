@@ -1,0 +1,171 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/catalog"
+)
+
+func (f fixture) report(orgID string, events ...store.Event) int {
+	f.Helper()
+	stored, err := f.store.InsertEvents(f.Context(), orgID, store.Batch{DeviceID: "phone", Events: events})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return stored
+}
+
+// events returns all there are, read in pages of the size.
+func (f fixture) events(orgID string, size int) (all []store.StoredEvent) {
+	f.Helper()
+	cursor := store.FirstEvent(time.Now().Add(-time.Hour))
+	for {
+		next, n, err := f.store.Events(f.Context(), orgID, cursor, time.Now().Add(time.Hour), size, func(e *store.StoredEvent) error {
+			all = append(all, *e)
+			return nil
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		if n < size {
+			return all
+		}
+		cursor = next
+	}
+}
+
+func TestAnIDIsStoredOnceInAnOrganization(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org, other := f.organization(catalog.Scale), f.organization(catalog.Scale)
+	// Batches that overlap, in opposite orders.
+	var up, down []store.Event
+	for i := range 100 {
+		up = append(up, store.Event{ID: eventID(i), Name: "up"})
+		down = append(down, store.Event{ID: eventID(149 - i), Name: "down"})
+	}
+	var group errgroup.Group
+	stored := make([]int, 32)
+	for i := range stored {
+		group.Go(func() (err error) {
+			stored[i], err = f.store.InsertEvents(t.Context(), org.ID, store.Batch{DeviceID: "phone", Events: [][]store.Event{up, down}[i%2]})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, n := range stored {
+		total += n
+	}
+	if all := f.events(org.ID, 7); total != 150 || len(all) != 150 || one[int](f, `select count(distinct id) from events`) != 150 {
+		t.Errorf("150 ids: %d counted as new, %d stored", total, len(all))
+	}
+	if n := f.report(other.ID, up...); n != 100 {
+		t.Errorf("%d of 100 ids were new in another organization, expected all", n)
+	}
+	// The ids of yesterday hold in the partition of today.
+	f.exec(`update event_ids set received_at = received_at - interval '6 days'`)
+	if n := f.report(org.ID, up...); n != 0 {
+		t.Errorf("%d ids were stored again 6 days later", n)
+	}
+}
+
+func TestAnEventIsReadAsItWasSent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Scale)
+	if err := f.store.Identify(t.Context(), org.ID, "phone", "ann", nil); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().UTC().Add(-48 * time.Hour).Truncate(time.Millisecond)
+	f.report(org.ID, store.Event{ID: eventID(1), Name: "purchase", At: &at, LinkID: ptr(eventID(9)), Revenue: ptr("-12.50"), Currency: ptr("EUR"),
+		Properties: json.RawMessage(`{"b":1.0,"a":[1e2]}`)}, store.Event{ID: eventID(2), Name: "open"})
+	all := f.events(org.ID, 10)
+	if len(all) != 2 {
+		t.Fatalf("%d events, expected 2", len(all))
+	}
+	received := all[0].ReceivedAt
+	if time.Since(received.Time) > time.Minute {
+		t.Errorf("received at %v", received)
+	}
+	expected := []store.StoredEvent{
+		{ID: eventID(1), Name: "purchase", DeviceID: "phone", UserID: ptr("ann"), Timestamp: catalog.Time{Time: at}, LinkID: ptr(eventID(9)),
+			Revenue: ptr(json.Number("-12.5")), Currency: ptr("EUR"), Properties: json.RawMessage(`{"b":1.0,"a":[1e2]}`), ReceivedAt: received},
+		{ID: eventID(2), Name: "open", DeviceID: "phone", UserID: ptr("ann"), Timestamp: received, ReceivedAt: received},
+	}
+	if diff := cmp.Diff(toJSON(t, expected), toJSON(t, all)); diff != "" {
+		t.Errorf("events (-sent +read):\n%s", diff)
+	}
+}
+
+func TestAClockThatIsFarOffIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Scale)
+	for i, test := range []struct {
+		off, by time.Duration // from now, as sent; how far from now it is stored
+		claimed bool
+	}{
+		{-time.Hour, -time.Hour, false},
+		{-29 * 24 * time.Hour, -29 * 24 * time.Hour, false},
+		{-31 * 24 * time.Hour, -30 * 24 * time.Hour, true},
+		{-50 * 365 * 24 * time.Hour, -30 * 24 * time.Hour, true},
+		{4 * time.Minute, 4 * time.Minute, false},
+		{10 * time.Minute, 0, true},
+		{100 * 365 * 24 * time.Hour, 0, true},
+	} {
+		sent := time.Now().UTC().Add(test.off).Truncate(time.Millisecond)
+		f.report(org.ID, store.Event{ID: eventID(i), Name: "a", At: &sent})
+		all := f.events(org.ID, 100)
+		e := all[len(all)-1]
+		wrong := e.Timestamp.Sub(time.Now().Add(test.by)).Abs() > 30*time.Second || test.claimed == (e.ClaimedTimestamp == nil)
+		if wrong || test.claimed && !e.ClaimedTimestamp.Equal(sent) || !test.claimed && !e.Timestamp.Equal(sent) {
+			t.Errorf("%v off: %s, expected it %v off, marked: %t", test.off, toJSON(t, e), test.by, test.claimed)
+		}
+	}
+}
+
+func TestEventsAreStoredEvenIfNobodyMadeTheirPartition(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Scale)
+	f.exec(`do $$ declare name text; begin
+		for name in select inhrelid::regclass from pg_inherits where inhparent = 'events'::regclass loop execute 'drop table ' || name; end loop; end $$`)
+	var group errgroup.Group
+	for i := range 8 {
+		group.Go(func() error {
+			n, err := f.store.InsertEvents(t.Context(), org.ID, store.Batch{DeviceID: "phone", Events: []store.Event{{ID: eventID(i), Name: "a"}}})
+			if err == nil && n != 1 {
+				err = errors.New("a duplicate of nothing")
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.events(org.ID, 3)); n != 8 {
+		t.Errorf("%d events, expected 8", n)
+	}
+}
+
+func TestReadingEventsStopsWithTheReader(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Scale)
+	f.report(org.ID, store.Event{ID: eventID(1), Name: "a"}, store.Event{ID: eventID(2), Name: "a"})
+	enough := errors.New("enough")
+	_, n, err := f.store.Events(t.Context(), org.ID, store.FirstEvent(time.Time{}), time.Now().Add(time.Hour), 10, func(*store.StoredEvent) error { return enough })
+	if !errors.Is(err, enough) || n != 0 {
+		t.Errorf("%d, %v; expected the error of the reader", n, err)
+	}
+}
