@@ -27,6 +27,18 @@ const (
 
 // readBody returns the request's body: one JSON value, of one of the media types, at most maxBody bytes.
 func readBody(x *exchange, r *http.Request, mediaTypes ...string) ([]byte, error) {
+	body, err := readBytes(x, r, mediaTypes...)
+	if err != nil {
+		return nil, err
+	}
+	if err := strictjson.Check(body, maxDepth); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// readBytes is readBody before anybody looked whether it is JSON.
+func readBytes(x *exchange, r *http.Request, mediaTypes ...string) ([]byte, error) {
 	// Where there is neither a body nor a type, what is wrong is that there is no JSON.
 	nothing := r.ContentLength == 0 && r.Header.Get("Content-Type") == ""
 	if !nothing && !isMedia(r.Header, mediaTypes) {
@@ -43,9 +55,6 @@ func readBody(x *exchange, r *http.Request, mediaTypes ...string) ([]byte, error
 		return nil, errBodyUnread
 	case len(body) > maxBody:
 		return nil, tooLarge(x)
-	}
-	if err := strictjson.Check(body, maxDepth); err != nil {
-		return nil, err
 	}
 	return body, nil
 }

@@ -36,6 +36,9 @@ type command struct {
 	Domain struct {
 		Add domainAddCommand `cmd:"" help:"Add a custom domain to an organization."`
 	} `cmd:"" help:"Custom domains."`
+	Events struct {
+		Export eventsExportCommand `cmd:"" help:"Print what phones reported, one event a line."`
+	} `cmd:"" help:"Events of apps."`
 }
 
 // spread are the settings of the commands that change what edges serve.
@@ -104,6 +107,8 @@ type serveCommand struct {
 	TrustedProxies settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For is believed, as CIDRs with commas between."`
 	Connections    settings.Connections `name:"control-database-connections" env:"CONTROL_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL answer requests; 5 more do the rest."`
 	Drain          time.Duration        `name:"control-drain" env:"CONTROL_DRAIN" default:"1s" help:"How long to go on after readiness was given up, so that balancers notice."`
+	ExtraHosts     []string             `name:"edge-extra-hosts" env:"EDGE_EXTRA_HOSTS" help:"More names of the shared host, as the edges have them, with commas between."`
+	Retention      time.Duration        `name:"events-retention" env:"EVENTS_RETENTION" default:"9600h" help:"How long what phones report is kept. It goes by whole days."`
 	Canary         time.Duration        `name:"control-canary" env:"CONTROL_CANARY" default:"10s" help:"How often to make a link, edit and delete it and see for each that every edge shows it. 0s: never."`
 }
 
@@ -137,6 +142,9 @@ func (c *serveCommand) Validate() error {
 	}
 	if c.Drain < 0 || c.Drain > time.Minute {
 		return errors.New("--control-drain ($CONTROL_DRAIN) must be from 0s to 1m")
+	}
+	if c.Retention < minRetention || c.Retention > maxRetention {
+		return fmt.Errorf("--events-retention ($EVENTS_RETENTION) must be from %v to %v", minRetention, maxRetention)
 	}
 	if c.Canary != 0 && (c.Canary < minCanary || c.Canary > maxCanary) {
 		return fmt.Errorf("--control-canary ($CONTROL_CANARY) must be from %v to %v, or 0s", minCanary, maxCanary)

@@ -20,6 +20,7 @@ func document(routes []route, linkBase string) ([]byte, error) {
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	maps.Copy(registry.Map(), schemas())
 	maps.Copy(registry.Map(), portalSchemas())
+	maps.Copy(registry.Map(), sdkSchemas())
 	api := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
@@ -31,6 +32,7 @@ func document(routes []route, linkBase string) ([]byte, error) {
 		Servers: []*huma.Server{{URL: "/", Description: "This service."}},
 		Tags: []*huma.Tag{
 			{Name: tagLinks, Description: "Deep links of an organization, with its server key."},
+			{Name: tagSDK, Description: "What apps report, with the client key of their organization."},
 			{Name: tagPortal, Description: "The organization's own affairs, with a session token of its identity provider. 30 requests a second and IP address."},
 			{Name: tagService, Description: "The service itself."},
 			{Name: tagEdge, Description: "What short URLs answer to the public. On a custom domain they have no organization key: https://{host}/{shortCode}."},

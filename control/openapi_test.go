@@ -142,7 +142,7 @@ func TestRealAnswersFitTheDocument(t *testing.T) {
 		}
 	}
 
-	for _, s := range append(specimens(t, w, p), portalSpecimens(t, w)...) {
+	for _, s := range slices.Concat(specimens(t, w, p), sdkSpecimens(w, p), portalSpecimens(t, w)) {
 		route := operations[s.operation]
 		if route == nil {
 			t.Errorf("the document has no operation %s", s.operation)

@@ -211,9 +211,8 @@ func TestDocumentNamesTheCredentialOfEachOperation(t *testing.T) {
 				expected = securitySession
 			case strings.HasPrefix(path, "/links"):
 				expected = securityKey
-			}
-			if strings.HasPrefix(path, "/sdk/") {
-				continue
+			case strings.HasPrefix(path, "/sdk/"):
+				expected = securityClient
 			}
 			if scheme != expected {
 				t.Errorf("%s %s: security %q, expected %q", method, path, scheme, expected)

@@ -15,12 +15,19 @@ const (
 	purgeEvery = time.Minute
 	// kept is how long changes stay: an edge whose last poll is older forgets all it knows instead (freshness.md).
 	kept = 10 * time.Minute
+
+	// minRetention and maxRetention bound EVENTS_RETENTION. Phones queue for days.
+	minRetention = 24 * time.Hour
+	maxRetention = 87600 * time.Hour
 )
 
-// purger deletes what no edge will ask for again, and what is too old for the audit trail. Every control runs one; together they do no harm.
+// purger deletes what no edge will ask for again, and what is too old for the audit trail or among events, and makes room for
+// the events of the next days. Every control runs one; together they do no harm.
 type purger struct {
 	store *store.Store
 	log   *slog.Logger
+	// retention is how long what phones report is kept.
+	retention time.Duration
 	// moments are the snapshots of the last kept minutes and the newest one before, the oldest first.
 	moments []moment
 }
@@ -36,7 +43,7 @@ func (p *purger) run(ctx context.Context) error {
 	ticker := time.NewTicker(purgeEvery)
 	defer ticker.Stop()
 	for {
-		if err := errors.Join(p.purge(ctx, time.Now()), p.purgeAuditLog(ctx)); err != nil && ctx.Err() == nil {
+		if err := errors.Join(p.makePartitions(ctx), p.purge(ctx, time.Now()), p.purgeAuditLog(ctx), p.purgeEvents(ctx)); err != nil && ctx.Err() == nil {
 			p.log.Warn("purge failed", "error", err)
 		}
 		select {
@@ -74,4 +81,18 @@ func (p *purger) purgeAuditLog(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return p.store.PurgeAuditLog(ctx)
+}
+
+// makePartitions sees to it that there is one for the events of each of the next days.
+func (p *purger) makePartitions(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return p.store.MakeEventPartitions(ctx)
+}
+
+// purgeEvents deletes what is past its time, and what is left when that is very much a minute later.
+func (p *purger) purgeEvents(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, purgeEvery/2)
+	defer cancel()
+	return p.store.PurgeEvents(ctx, p.retention)
 }

@@ -282,6 +282,7 @@ func securitySchemes() map[string]*huma.SecurityScheme {
 			Type: "http", Scheme: "bearer", BearerFormat: apikey.Prefix(apikey.Server) + "…",
 			Description: "A server key of the organization.",
 		},
+		securityClient: clientScheme(),
 		securitySession: {
 			Type: "http", Scheme: "bearer", BearerFormat: "JWT",
 			Description: "A session token of the identity provider, with an active organization.",

@@ -28,6 +28,7 @@ type server struct {
 	log     *slog.Logger
 	// linkBase is where the edges are, for the document.
 	linkBase string
+	openings openings
 
 	// sessions is nil when no identity provider is set up, and checkout when no billing page is.
 	sessions *session.Verifier
@@ -50,7 +51,7 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 		return nil, err
 	}
 	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix),
-		ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.Portal, ratelimit.Regeneration)
+		ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration)
 	return &server{
 		store:    store.New(b.requests, string(c.LinkBaseURL)),
 		relay:    relay.New(b.relay, b.hints, log),
@@ -59,6 +60,7 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 		metrics:  newMetrics(limiter),
 		log:      log,
 		linkBase: string(c.LinkBaseURL),
+		openings: newOpenings(c.LinkBaseURL, c.ExtraHosts),
 		sessions: sessions,
 		checkout: checkout,
 		prover:   newProver(c.DNS),
@@ -81,6 +83,7 @@ const limitPrefix = "deeplink:limit:"
 func (s *server) routes() []route {
 	reading := func(h authorized) handler { return s.withKey(apikey.Server, ratelimit.LinkReads, h) }
 	writing := func(h authorized) handler { return s.withKey(apikey.Server, ratelimit.LinkWrites, h) }
+	reporting := func(h authorized) handler { return s.withKey(apikey.Client, ratelimit.SDKSession, h) }
 	member := func(h authorized) handler { return s.withSession(session.Member, h) }
 	admin := func(h authorized) handler { return s.withSession(session.Admin, h) }
 	owner := func(h authorized) handler { return s.withSession(session.Owner, h) }
@@ -92,6 +95,10 @@ func (s *server) routes() []route {
 		{deleteLinkOperation(), writing(s.deleteLink)},
 		{drawLinkOperation(svgPicture), reading(s.drawLink(svgPicture))},
 		{drawLinkOperation(pngPicture), reading(s.drawLink(pngPicture))},
+		{openSessionOperation(), reporting(s.openSession)},
+		{identifyOperation(), reporting(s.identifyDevice)},
+		{clearIdentityOperation(), reporting(s.clearIdentity)},
+		{recordEventsOperation(), s.withKey(apikey.Client, ratelimit.SDKEvents, s.recordEvents)},
 		{showOrganizationOperation(), member(s.showOrganization)},
 		{setPlanOperation(), owner(s.setPlan)},
 		{checkOutOperation(), owner(s.checkOut)},

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/apikey"
+	"deeplink/shared/catalog"
+)
+
+// batchOf is a batch of events with the ids.
+func batchOf(ids ...string) string {
+	events := make([]string, len(ids))
+	for i, id := range ids {
+		events[i] = fmt.Sprintf(`{"id":%q,"name":"open"}`, id)
+	}
+	return `{"deviceId":"phone","events":[` + strings.Join(events, ",") + `]}`
+}
+
+func newIDs(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = uuid.NewString()
+	}
+	return ids
+}
+
+func TestABatchSentTenTimesIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	controls := []*client{w.serve().client(*organization.ClientKey), w.serve().client(*organization.ClientKey)}
+	warm(t, controls, 5)
+	ids := newIDs(100)
+	accepted, duplicates := 0, 0
+	_, replies := burst(10, func(i int) reply { return controls[i%2].do("POST", "/sdk/events", batchOf(ids...)) })
+	for _, r := range replies {
+		if r.status != http.StatusOK {
+			t.Fatalf("%s, expected 200", r)
+		}
+		got := into[receipt](t, r)
+		if got.Accepted+got.Duplicates != 100 || got.Accepted != 0 && got.Accepted != 100 || len(got.Rejected) != 0 {
+			t.Errorf("%+v, expected all accepted or all duplicates", got)
+		}
+		accepted, duplicates = accepted+got.Accepted, duplicates+got.Duplicates
+	}
+	if stored := len(w.storedEvents(organization)); accepted != 100 || duplicates != 900 || stored != 100 {
+		t.Errorf("%d accepted, %d duplicates, %d stored; expected 100, 900 and 100", accepted, duplicates, stored)
+	}
+}
+
+func TestABadEventNeverBlocksTheOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	c := w.serve().client(*organization.ClientKey)
+	bad := []struct{ event, message string }{
+		{`{"nom":"open"}`, "name is required"},
+		{`{"name":"open","id":"7","revenue":"1"}`, "revenue must be a number of less than 1000000000000; id must be a UUID"},
+		{`null`, "must be a JSON object"},
+		{`{"name":"a\u0000"}`, "name"},
+		{`{"name":"a","name":"b"}`, "name"},
+		{"{\"name\":\"a\",\"x\":\"\xff\"}", "x"},
+		{`{"name":"a","x":"\ud800"}`, "x"},
+		{`{"name":"a","x":1e999}`, "x"},
+		{`{"name":"a","properties":` + repeat(`{"a":`, 50) + `1` + repeat(`}`, 50) + `}`, "properties"},
+		{`{"name":"a","properties":{"a":"` + repeat("a", 8<<10) + `"}}`, "properties must be at most 8192 bytes"},
+	}
+	for _, test := range bad {
+		good := strings.TrimSuffix(strings.TrimPrefix(batchOf(newIDs(99)...), `{"deviceId":"phone","events":[`), `]}`)
+		parts := strings.SplitAfterN(good, "},", 51)
+		got := c.report(`{"deviceId":"phone","events":[` + strings.Join(parts[:50], "") + test.event + "," + parts[50] + `]}`)
+		if got.Accepted != 99 || got.Duplicates != 0 || len(got.Rejected) != 1 || got.Rejected[0].Index != 50 || !strings.Contains(got.Rejected[0].Message, test.message) {
+			t.Errorf("99 good events and %.200q: %+v, expected it rejected alone for %q", test.event, got, test.message)
+		}
+		r := c.do("POST", "/sdk/events", `{"deviceId":"phone","events":[`+test.event+`,`+test.event+`]}`)
+		if checkEnvelope(t, test.event, r, "/sdk/events"); r.status != http.StatusBadRequest || r.fields() != "events[0],events[1]" {
+			t.Errorf("only %.200q: %s, expected 400 with details of both", test.event, r)
+		}
+	}
+	if n := len(w.storedEvents(organization)); n != 99*len(bad) {
+		t.Errorf("%d events are stored, expected %d", n, 99*len(bad))
+	}
+	// An id that stands twice in a batch, one in capitals, and events without.
+	id := uuid.NewString()
+	got := c.report(`{"deviceId":"phone","events":[{"id":"` + id + `","name":"first"},{"id":"` + strings.ToUpper(id) + `","name":"second"},{"name":"x"},{"name":"x"}]}`)
+	if diff := cmp.Diff(receipt{Accepted: 3, Duplicates: 1, Rejected: []rejection{}}, got); diff != "" {
+		t.Errorf("an id twice (-expected +got):\n%s", diff)
+	}
+	if got := c.report(batchOf(id)); got.Accepted != 0 || got.Duplicates != 1 {
+		t.Errorf("the id again: %+v, expected a duplicate", got)
+	}
+}
+
+func TestEventsAreOfTheirOrganizationAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own, foreign := w.organization(catalog.Scale), w.organization(catalog.Scale)
+	p := w.serve()
+	ours, theirs := p.client(*own.ClientKey), p.client(*foreign.ClientKey)
+	link := p.client(*foreign.ServerKey).created(`{"path":"/a"}`)
+	session := sdk[openedSession](theirs, "/sdk/session", `{"deviceId":"phone"}`)
+	sdk[identified](theirs, "/sdk/identity", `{"deviceId":"phone","userId":"bob"}`)
+	id := uuid.NewString()
+	event := `{"deviceId":"phone","sessionId":"` + session.ID + `","events":[{"id":"` + id + `","name":"open","linkId":"` + link.ID + `"}]}`
+	if got := theirs.report(event); got.Accepted != 1 {
+		t.Errorf("theirs: %+v, expected it accepted", got)
+	}
+	before := w.storedEvents(foreign)
+	// Ids, sessions and links of others are as good as unknown ones: taken as sent, and nothing is told.
+	if got := ours.report(event); got.Accepted != 1 || got.Duplicates != 0 {
+		t.Errorf("ours, with ids of another organization: %+v, expected it accepted", got)
+	}
+	if diff := cmp.Diff([]string{fmt.Sprintf("open phone %s %s", session.ID, link.ID)}, w.storedEvents(own)); diff != "" {
+		t.Errorf("ours (-expected +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, w.storedEvents(foreign)); diff != "" {
+		t.Errorf("theirs is not what it was:\n%s", diff)
+	}
+}
+
+// TestAcknowledgedEventsSurviveAKill kills one of two controls again and again under clients that retry, as phones do.
+func TestAcknowledgedEventsSurviveAKill(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	path := build(t)
+	p, program := w.launch(path)
+	stop := make(chan struct{})
+	var mu sync.Mutex
+	acknowledged := make(map[string]bool)
+	base := p.base // of the control that runs
+
+	var phones sync.WaitGroup
+	for range 8 {
+		c := p.client(w.key(organization.ID, apikey.Client))
+		w.exec(`update api_keys set valid_until = null`) // more than two keys, which nobody else has
+		phones.Go(func() {
+			for {
+				ids := newIDs(20)
+				for acked := false; !acked; {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					mu.Lock()
+					c.base = base
+					mu.Unlock()
+					r, err := c.try("POST", "/sdk/events", batchOf(ids...))
+					acked = err == nil && r.status == http.StatusOK
+					if acked {
+						mu.Lock()
+						for _, id := range ids {
+							acknowledged[id] = true
+						}
+						mu.Unlock()
+					} else if err == nil && r.status < 500 && r.status != http.StatusTooManyRequests {
+						t.Errorf("%s, expected an answer worth a retry", r)
+						return
+					}
+					if !acked {
+						time.Sleep(time.Duration(1+rand.IntN(10)) * time.Millisecond)
+					}
+				}
+			}
+		})
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acknowledged)
+	}
+	for range 3 {
+		before := count()
+		await(t, "some batches to be acknowledged", func() error {
+			if n := count() - before; n < 400 {
+				return fmt.Errorf("%d are", n)
+			}
+			return nil
+		})
+		if err := program.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-program.Exited()
+		var next *process
+		next, program = w.launch(path)
+		mu.Lock()
+		base = next.base
+		mu.Unlock()
+	}
+	close(stop)
+	phones.Wait()
+
+	rows, err := w.pool.Query(context.Background(), `select id::text, count(*) from events group by 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	stored := make(map[string]int)
+	for rows.Next() {
+		var id string
+		var n int
+		if err := rows.Scan(&id, &n); err != nil {
+			t.Fatal(err)
+		}
+		stored[id] = n
+		if n != 1 {
+			t.Errorf("%s is stored %d times", id, n)
+		}
+	}
+	for id := range acknowledged {
+		if stored[id] != 1 {
+			t.Errorf("%s was acknowledged and is stored %d times", id, stored[id])
+		}
+	}
+	t.Logf("%d acknowledged, %d stored", len(acknowledged), len(stored))
+}
+
+func TestEventsAreExported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization, foreign := w.organization(catalog.Scale), w.organization(catalog.Scale)
+	p := w.serve()
+	c := p.client(*organization.ClientKey)
+	sdk[identified](c, "/sdk/identity", `{"deviceId":"phone","userId":"ann"}`)
+	c.report(`{"deviceId":"phone","sessionId":"` + nowhere + `","events":[{"id":"` + nowhere + `","name":"purchase","timestamp":"1970-01-01T00:00:00Z","linkId":"` + nowhere +
+		`","revenue":12.50,"currency":"eur","properties":{"b":1.0,"a":"<&>\u2028"}}]}`)
+	p.client(*foreign.ClientKey).report(`{"deviceId":"phone","events":[{"name":"theirs"}]}`)
+	// More than a page, of two days and of very few times.
+	w.exec(`select make_event_partitions(1)`)
+	w.exec(`insert into events (organization_id, id, device_id, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'many', 'many', now(), date_trunc('day', now(), 'UTC') + (i % 3) * interval '16 hours' from generate_series(1, 2500) i`, organization.ID)
+
+	path := build(t)
+	export := func(arguments ...string) []string {
+		t.Helper()
+		got := runProgram(t, path, w.settings(), append([]string{"events", "export", "--format=ndjson"}, arguments...)...)
+		if got.code != 0 {
+			t.Fatalf("control events export %v: exit code %d; stderr: %s", arguments, got.code, got.stderr)
+		}
+		return strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
+	}
+	tomorrow := time.Now().UTC().AddDate(0, 0, 2).Format(time.DateOnly)
+	all := export("--org="+strings.ToUpper(organization.OrgKey), "--since=2020-01-01", "--until="+tomorrow)
+	seen := make(map[string]bool)
+	last, purchases := "", 0
+	for _, line := range all {
+		e := into[store.StoredEvent](t, reply{body: []byte(line)})
+		order := e.ReceivedAt.Format(catalog.TimeFormat) + e.ID
+		if seen[e.ID] || order <= last || e.Name == "theirs" {
+			t.Fatalf("%s after %s, expected each event once, in the order of arrival", line, last)
+		}
+		seen[e.ID], last = true, order
+		if e.Name != "purchase" {
+			continue
+		}
+		purchases++
+		arrived := e.ReceivedAt.Format(catalog.TimeFormat)
+		expected := `{"id":"` + nowhere + `","name":"purchase","deviceId":"phone","sessionId":"` + nowhere + `","userId":"ann","timestamp":"` +
+			e.ReceivedAt.AddDate(0, 0, -30).Format(catalog.TimeFormat) + `","claimedTimestamp":"1970-01-01T00:00:00.000Z","linkId":"` + nowhere +
+			`","revenue":12.5,"currency":"EUR","properties":{"b":1.0,"a":"<&>\u2028"},"receivedAt":"` + arrived + `"}`
+		if line != expected {
+			t.Errorf("exported\n%s\nexpected\n%s", line, expected)
+		}
+		if only := export("--org="+organization.OrgKey, "--since="+arrived, "--until="+e.ReceivedAt.Add(time.Millisecond).Format(catalog.TimeFormat)); len(only) != 1 || only[0] != line {
+			t.Errorf("from its time until a millisecond later: %q, expected it alone", only)
+		}
+		if none := export("--org="+organization.OrgKey, "--since="+e.ReceivedAt.Add(time.Microsecond).Format(time.RFC3339Nano), "--until="+e.ReceivedAt.Add(time.Millisecond).Format(catalog.TimeFormat)); len(none) != 1 || none[0] != "" {
+			t.Errorf("from just after its time: %q, expected nothing", none)
+		}
+	}
+	if len(all) != 2501 || purchases != 1 {
+		t.Errorf("%d lines with %d purchases, expected 2,501 and 1", len(all), purchases)
+	}
+	for _, bad := range [][]string{
+		{"--org=none", "--since=2020-01-01"}, {"--org=" + organization.OrgKey}, {"--org=" + organization.OrgKey, "--since=yesterday"},
+		{"--org=" + organization.OrgKey, "--since=2020-01-01", "--until=x"}, {"--org=" + organization.OrgKey, "--since=2020-01-01", "--format=csv"},
+	} {
+		if got := runProgram(t, path, w.settings(), append([]string{"events", "export"}, bad...)...); got.code == 0 || got.stdout != "" {
+			t.Errorf("control events export %v: %+v, expected to fail", bad, got)
+		}
+	}
+}

@@ -1,0 +1,460 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"deeplink/control/internal/store"
+	"deeplink/shared/apikey"
+	"deeplink/shared/catalog"
+)
+
+// sdkRoutes are the routes of decisions.md 7 with bodies that pass validation.
+var sdkRoutes = []struct{ path, body string }{
+	{"/sdk/session", `{"deviceId":"phone"}`},
+	{"/sdk/identity", `{"deviceId":"phone","userId":"ann"}`},
+	{"/sdk/identity/clear", `{"deviceId":"phone"}`},
+	{"/sdk/events", `{"deviceId":"phone","events":[{"name":"open"}]}`},
+}
+
+func TestEverySDKRouteWantsAClientKeyOfAPlanThatHasThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	good, suspended, free, unplanned := w.organization(catalog.Growth), w.organization(catalog.Growth), w.organization(catalog.Free), w.organization(catalog.Growth)
+	w.exec(`update organizations set suspended = true where id = $1`, suspended.ID)
+	w.exec(`update organizations set plan = null where id = $1`, unplanned.ID)
+	p := w.serve()
+	for _, test := range []struct {
+		name, key string
+		status    int
+		code      string
+	}{
+		{"no key", "", 401, ""},
+		{"junk", "junk", 401, ""},
+		{"unknown", apikey.New(apikey.Client), 401, ""},
+		{"suspended", *suspended.ClientKey, 401, ""},
+		{"server key", *good.ServerKey, 403, ""},
+		{"no plan", *unplanned.ClientKey, 402, "PLAN_NOT_SELECTED"},
+		{"free plan", w.key(free.ID, apikey.Client), 403, "FEATURE_NOT_AVAILABLE"},
+		{"client key", *good.ClientKey, 200, ""},
+	} {
+		c := p.client(test.key)
+		for _, route := range sdkRoutes {
+			bodies := []string{route.body}
+			if test.status != 200 {
+				bodies = append(bodies, `{`) // nothing of the body is looked at before
+			}
+			for _, body := range bodies {
+				if r := c.do("POST", route.path, body); r.status != test.status || r.code() != test.code {
+					t.Errorf("%s: POST %s %s: %s, expected %d %q", test.name, route.path, body, r, test.status, test.code)
+				} else if r.status >= 400 {
+					checkEnvelope(t, test.name, r, route.path)
+				}
+			}
+		}
+	}
+	for _, route := range sdkRoutes {
+		if r := p.client(*good.ClientKey).do("GET", route.path, ""); r.status != 405 || r.header.Get("Allow") != "POST" {
+			t.Errorf("GET %s: %s, expected 405", route.path, r)
+		}
+	}
+}
+
+// sdkBounds are values at and beyond each bound: the member beside deviceId, on which routes, and whether it is good.
+var sdkBounds = func() (all []struct {
+	path, body, field string
+	good              bool
+}) {
+	add := func(path, member, field string, good bool) {
+		body := `{"deviceId":"phone",` + member + `}`
+		if strings.HasPrefix(member, `"deviceId"`) {
+			body = `{` + member + `}`
+		}
+		all = append(all, struct {
+			path, body, field string
+			good              bool
+		}{path, body, field, good})
+	}
+	rest := map[string]string{"/sdk/session": "", "/sdk/identity": `,"userId":"ann"`, "/sdk/identity/clear": "", "/sdk/events": `,"events":[{"name":"open"}]`}
+	for path, rest := range rest {
+		for value, good := range map[string]bool{
+			`"a"`: true, `"A9._:-"`: true, `"` + repeat("a", 128) + `"`: true,
+			`""`: false, `"` + repeat("a", 129) + `"`: false, `"a b"`: false, `"a/b"`: false, `"é"`: false, `"a\n"`: false, `1`: false, `null`: false, `{}`: false,
+		} {
+			add(path, `"deviceId":`+value+rest, "deviceId", good)
+		}
+		add(path, `"unknown":{"a":[1]}`+rest, "", true)
+	}
+	for _, name := range []string{"platform", "osVersion", "appVersion", "sdkVersion", "model", "locale", "timezone"} {
+		add("/sdk/session", fmt.Sprintf(`%q:%q`, name, repeat("é", 64)), name, true)
+		add("/sdk/session", fmt.Sprintf(`%q:""`, name), name, true)
+		add("/sdk/session", fmt.Sprintf(`%q:null`, name), name, true)
+		add("/sdk/session", fmt.Sprintf(`%q:%q`, name, repeat("é", 65)), name, false)
+		add("/sdk/session", fmt.Sprintf(`%q:1`, name), name, false)
+		add("/sdk/session", fmt.Sprintf(`%q:"\u0000"`, name), name, false)
+	}
+	add("/sdk/session", `"openedUrl":"`+repeat("a", 2048)+`"`, "openedUrl", true)
+	add("/sdk/session", `"openedUrl":"`+repeat("a", 2049)+`"`, "openedUrl", false)
+	add("/sdk/session", `"openedUrl":1`, "openedUrl", false)
+	user := func(member, field string, good bool) { add("/sdk/identity", member, field, good) }
+	user(`"userId":"`+repeat("é", 255)+`"`, "userId", true)
+	user(`"userId":"`+repeat("é", 256)+`"`, "userId", false)
+	user(`"userId":""`, "userId", false)
+	user(`"userId":null`, "userId", false)
+	user(`"userId":7`, "userId", false)
+	user(`"traits":{}`, "userId", false)
+	for value, good := range objectBounds() {
+		user(`"userId":"ann","traits":`+value, "traits", good)
+	}
+	batch := func(member, field string, good bool) { add("/sdk/events", member, field, good) }
+	one := `{"name":"open"}`
+	batch(`"sessionId":null,"events":[`+one+`]`, "", true)
+	batch(`"sessionId":"`+strings.ToUpper(nowhere)+`","events":[`+one+`]`, "", true)
+	batch(`"sessionId":"x","events":[`+one+`]`, "sessionId", false)
+	batch(`"events":[]`, "events", false)
+	batch(`"events":null`, "events", false)
+	batch(`"events":{}`, "events", false)
+	batch(`"x":1`, "events", false)
+	batch(`"events":[`+repeat(one+",", 99)+one+`]`, "events", true)
+	batch(`"events":[`+repeat(one+",", 100)+one+`]`, "events", false)
+	for event, good := range eventBounds() {
+		batch(`"events":[`+event+`]`, "events[0]", good)
+	}
+	return all
+}()
+
+func objectBounds() map[string]bool {
+	return map[string]bool{
+		`{}`: true, `null`: true, `{"a":"` + repeat("a", 8<<10-8) + `"}`: true, repeat(`{"a":`, 7) + `{}` + repeat(`}`, 7): true,
+		`{"a":"` + repeat("a", 8<<10-7) + `"}`: false, repeat(`{"a":`, 8) + `{}` + repeat(`}`, 8): false,
+		`[]`: false, `"x"`: false, `1`: false, `{"a":"\u0000"}`: false, `{"a":1,"a":2}`: false, `{"a":"\ud800"}`: false, `{"a":1e999}`: false,
+	}
+}
+
+func eventBounds() map[string]bool {
+	all := map[string]bool{`null`: false, `1`: false, `[]`: false, `{}`: false, `{"name":null}`: false, `{"name":1}`: false, `{"name":"open","x":[{}]}`: true}
+	with := func(member string, good bool) { all[`{"name":"open",`+member+`}`] = good }
+	for name, good := range map[string]bool{
+		"a": true, "Z": true, "a9_.: -": true, repeat("a", 64): true, "": false, repeat("a", 65): false, "9a": false, "_a": false, " a": false, "a/b": false, "é": false,
+	} {
+		all[fmt.Sprintf(`{"name":%q}`, name)] = good
+	}
+	for value, good := range map[string]bool{
+		`null`: true, `"` + nowhere + `"`: true, `"` + strings.ToUpper(nowhere) + `"`: true, `"{` + nowhere + `}"`: false, `""`: false, `1`: false,
+		`"` + strings.ReplaceAll(nowhere, "-", "") + `"`: false,
+	} {
+		with(`"id":`+value, good)
+		with(`"linkId":`+value, good)
+	}
+	for value, good := range map[string]bool{
+		`null`: true, `"2030-01-01T00:00:00Z"`: true, `"2020-01-01t00:00:00.123456789+02:00"`: true, `"9999-12-31T23:59:59.9999Z"`: true, `"0001-01-01T00:00:00Z"`: true,
+		`"0001-01-01T00:00:00+01:00"`: false, `"2030-01-01"`: false, `"2030-01-01T00:00:00"`: false, `"2030-02-30T00:00:00Z"`: false, `1893456000`: false, `"now"`: false, `""`: false,
+	} {
+		with(`"timestamp":`+value, good)
+	}
+	for value, good := range map[string]bool{
+		`null`: true, `0`: true, `-0`: true, `-12.5`: true, `999999999999.9998`: true, `-999999999999.999877`: true, `1e11`: true, `1e-300`: true, `0.` + repeat("0", 200) + `1`: true,
+		`1e12`: false, `-1e12`: false, `999999999999.9999999`: false, `"12.50"`: false, `true`: false, `{}`: false,
+	} {
+		with(`"revenue":`+value, good)
+	}
+	for value, good := range map[string]bool{`null`: true, `"EUR"`: true, `"usd"`: true, `"EU"`: false, `"EURO"`: false, `"E1R"`: false, `""`: false, `1`: false} {
+		with(`"currency":`+value, good)
+	}
+	for value, good := range objectBounds() {
+		with(`"properties":`+value, good)
+	}
+	return all
+}
+
+func TestBoundsOfTheSDKSurface(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	p := w.serve()
+	var c *client
+	for i, bound := range sdkBounds {
+		// A key of its own for each few, so that no limit comes in between.
+		if i%50 == 0 {
+			c = p.client(w.key(organization.ID, apikey.Client))
+		}
+		r := c.do("POST", bound.path, bound.body)
+		if bound.good && r.status != http.StatusOK {
+			t.Errorf("POST %s %.200s: %s, expected 200", bound.path, bound.body, r)
+		}
+		if bound.good {
+			continue
+		}
+		if checkEnvelope(t, bound.body, r, bound.path); r.status != http.StatusBadRequest || !strings.HasPrefix(r.fields(), bound.field) {
+			t.Errorf("POST %s %.200s: %s, expected 400 with details of %q", bound.path, bound.body, r, bound.field)
+		}
+	}
+}
+
+func TestSDKBodiesAreStrictJSON(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.serve().client(*w.organization(catalog.Scale).ClientKey)
+	for _, route := range sdkRoutes {
+		for _, body := range []string{
+			``, `x`, `null`, `[]`, `1`, `{`, route.body + `x`, route.body + route.body, "\xef\xbb\xbf" + route.body, strings.Replace(route.body, `}`, `,}`, 1),
+			`{"deviceId":"a",` + route.body[1:], strings.Replace(route.body, "phone", "\xff", 1), strings.Replace(route.body, "{", `{"x":"\u0000",`, 1),
+			strings.Replace(route.body, "{", `{"x":`+repeat("[", 20)+repeat("]", 20)+`,`, 1),
+		} {
+			r := c.patient("POST", route.path, body)
+			if checkEnvelope(t, body, r, route.path); r.status != http.StatusBadRequest {
+				t.Errorf("POST %s %q: %s, expected 400", route.path, body, r)
+			}
+		}
+	}
+}
+
+// sdk sends what must be answered 200.
+func sdk[T any](c *client, path, body string) T {
+	c.t.Helper()
+	r := c.patient("POST", path, body)
+	if r.status != http.StatusOK {
+		c.t.Fatalf("POST %s %.200s: %s, expected 200", path, body, r)
+	}
+	return into[T](c.t, r)
+}
+
+func TestSessionsAreTheSameOnBothControls(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	one, other := w.serve().client(*organization.ClientKey), w.serve().client(*organization.ClientKey)
+	const body = `{"deviceId":"phone","platform":"ios"}`
+	sessions := make([]openedSession, 50)
+	burst(len(sessions), func(i int) reply {
+		r := []*client{one, other}[i%2].do("POST", "/sdk/session", body)
+		if r.status == http.StatusOK {
+			sessions[i] = into[openedSession](t, r)
+		}
+		return r
+	})
+	for _, s := range sessions {
+		if s.ID != sessions[0].ID || !s.IsFirst || s.DeviceID != "phone" || s.UserID != nil || s.Link != nil {
+			t.Fatalf("%+v and %+v, expected one first session", s, sessions[0])
+		}
+	}
+	sdk[identified](one, "/sdk/identity", `{"deviceId":"phone","userId":"ann"}`)
+	w.exec(`update devices set session_active_at = now() - interval '31 minutes'`)
+	later := sdk[openedSession](other, "/sdk/session", body)
+	if later.ID == sessions[0].ID || later.IsFirst || *later.UserID != "ann" {
+		t.Errorf("31 minutes later: %+v, expected another session, of ann", later)
+	}
+	if again := sdk[openedSession](one, "/sdk/session", body); again.ID != later.ID || again.IsFirst || again.StartedAt != later.StartedAt {
+		t.Errorf("%+v on the other control, expected %+v", again, later)
+	}
+}
+
+func TestIdentityIsToldAndCleared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.serve()
+	c, foreign := p.client(*w.organization(catalog.Scale).ClientKey), p.client(*w.organization(catalog.Scale).ClientKey)
+	none := identified{DeviceID: "phone"}
+	ann := identified{"phone", new("ann")}
+	for i, step := range []struct {
+		c        *client
+		path     string
+		body     string
+		expected identified
+	}{
+		{c, "/sdk/identity/clear", `{"deviceId":"phone"}`, none}, // unknown
+		{c, "/sdk/identity", `{"deviceId":"phone","userId":"ann","traits":{"a":1}}`, ann},
+		{foreign, "/sdk/identity", `{"deviceId":"phone","userId":"bob"}`, identified{"phone", new("bob")}},
+		{foreign, "/sdk/identity/clear", `{"deviceId":"phone"}`, none},
+	} {
+		if diff := cmp.Diff(step.expected, sdk[identified](step.c, step.path, step.body)); diff != "" {
+			t.Errorf("step %d (-expected +got):\n%s", i, diff)
+		}
+	}
+	if s := sdk[openedSession](c, "/sdk/session", `{"deviceId":"phone"}`); s.UserID == nil || *s.UserID != "ann" {
+		t.Errorf("%+v, expected ann: what another organization says of its device is its own", s)
+	}
+	sdk[identified](c, "/sdk/identity/clear", `{"deviceId":"phone"}`)
+	if s := sdk[openedSession](c, "/sdk/session", `{"deviceId":"phone"}`); s.UserID != nil {
+		t.Errorf("%+v, expected nobody", s)
+	}
+}
+
+func TestOpenedURLResolvesAsOnAnEdge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization, foreign := w.organization(catalog.Scale), w.organization(catalog.Scale)
+	custom, _, _, err := w.store.AddDomain(t.Context(), organization.ID, "go.acme.example", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending, _, _, err := w.store.AddDomain(t.Context(), organization.ID, "new.acme.example", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.serve("--edge-extra-hosts=go2.example.com,GO3.example.com")
+	server, theirs := p.client(*organization.ServerKey), p.client(*foreign.ServerKey)
+	link := server.created(`{"path":"/a","shortCode":"Sale_1","title":"internal","params":{"a":1.0},"expiry":"2999-01-01T00:00:00Z"}`)
+	onCustom := server.created(`{"path":"/b","shortCode":"custom","domainId":"` + custom.ID + `"}`)
+	server.created(`{"path":"/c","shortCode":"pending","domainId":"` + pending.ID + `"}`)
+	server.created(`{"path":"/d","shortCode":"expired","expiry":"2020-01-01T00:00:00Z"}`)
+	server.created(`{"path":"/e","shortCode":"inactive","isActive":false}`)
+	theirs.created(`{"path":"/f","shortCode":"Sale_1"}`)
+	shared := testLinkBase + "/" + organization.OrgKey
+
+	key := *organization.ClientKey
+	for i, test := range []struct {
+		opened   string
+		expected *catalog.Link
+	}{
+		{link.URL, &link},
+		{link.URL + "?mt=abc&utm_source=x#fragment", &link},
+		{strings.ToUpper(testLinkBase) + "/" + strings.ToUpper(organization.OrgKey) + "/SALE_1", &link},
+		{strings.Replace(link.URL, "https:", "http:", 1), &link},
+		{strings.Replace(link.URL, "example.com", "example.com:8443", 1), &link},
+		{strings.Replace(link.URL, "example.com", "example.com.", 1), &link},
+		{"https://go2.example.com/" + organization.OrgKey + "/sale_1", &link},
+		{"https://go3.example.com/" + organization.OrgKey + "/sale_1", &link},
+		{"http://localhost:8080/" + organization.OrgKey + "/sale_1", &link},
+		{"http://127.0.0.1/" + organization.OrgKey + "/sale_1", &link},
+		{"http://[::1]:8080/" + organization.OrgKey + "/sale_1", &link},
+		{"https://go.acme.example/custom", &onCustom},
+		{"https://GO.Acme.Example:443/CUSTOM?x=1", &onCustom},
+		{"https://go.acme.example/" + organization.OrgKey + "/custom", nil},
+		{"https://go.acme.example/sale_1", nil}, // a link lives on its own domain alone
+		{shared + "/custom", nil},
+		{"https://new.acme.example/pending", nil},
+		{"https://other.example/" + organization.OrgKey + "/sale_1", nil},
+		{shared + "/expired", nil},
+		{shared + "/inactive", nil},
+		{shared + "/nothing", nil},
+		{testLinkBase + "/" + foreign.OrgKey + "/sale_1", nil},
+		{shared + "/sale_1/", nil},
+		{shared + "/sale_1/data", nil},
+		{shared + "//sale_1", nil},
+		{shared + "/sale%5f1", nil},
+		{shared + "/../" + organization.OrgKey + "/sale_1", nil},
+		{"https://user@go.example.com/" + organization.OrgKey + "/sale_1", nil},
+		{"deeplinkdemo://products/42", nil},
+		{"https://go.example.com", nil},
+		{"https://%ff.example/custom", nil},
+		{"https:///custom", nil},
+		{"https:custom", nil},
+		{"/" + organization.OrgKey + "/sale_1", nil},
+		{"%zz", nil},
+		{"not a URL", nil},
+		{"", nil},
+	} {
+		if i%30 == 0 {
+			key = w.key(organization.ID, apikey.Client)
+		}
+		body, err := json.Marshal(map[string]string{"deviceId": "phone", "openedUrl": test.opened})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := sdk[openedSession](p.client(key), "/sdk/session", string(body)).Link
+		var expected *catalog.PublicLink
+		if test.expected != nil {
+			public := test.expected.Public()
+			expected = &public
+		}
+		if diff := cmp.Diff(expected, got); diff != "" {
+			t.Errorf("opened by %q: link (-expected +got):\n%s", test.opened, diff)
+		}
+	}
+	// The first link of a session stays.
+	var opened string
+	if err := w.pool.QueryRow(t.Context(), `select link_id from sessions`).Scan(&opened); err != nil || opened != link.ID {
+		t.Errorf("the session was opened by %s, %v; expected %s", opened, err, link.ID)
+	}
+}
+
+// TestSDKLimitsArePerKey uses up both limits of a key. A window is a minute, so nothing of it is repeated.
+func TestSDKLimitsArePerKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	p := w.serve()
+	began := time.Now()
+	one, other := p.client(*organization.ClientKey), p.client(w.key(organization.ID, apikey.Client))
+	counts := func(n, workers int, send func(c int) reply) map[int]int {
+		total := make(map[int]int)
+		for i := 0; i < n; i += workers {
+			part, _ := burst(workers, func(j int) reply { return send(i + j) })
+			for status, m := range part {
+				total[status] += m
+			}
+		}
+		return total
+	}
+	// Bad requests count too, and cost the least.
+	sessions := counts(70, 5, func(i int) reply { return one.do("POST", sdkRoutes[i%3].path, `{}`) })
+	events := counts(610, 10, func(i int) reply { return one.do("POST", "/sdk/events", `{}`) })
+	if time.Since(began) > 50*time.Second || fallbacks(t, []*process{p}) > 0 {
+		t.Skip("this machine is too busy to count a minute's requests")
+	}
+	if sessions[400] != 60 || sessions[429] != 10 {
+		t.Errorf("70 calls about sessions and identities: %v, expected 60 and 10 refused", sessions)
+	}
+	if events[400] != 600 || events[429] != 10 {
+		t.Errorf("610 batches: %v, expected 600 and 10 refused", events)
+	}
+	checkRefusal(t, one.do("POST", "/sdk/session", `{}`))
+	checkRefusal(t, one.do("POST", "/sdk/events", `{}`))
+	if r := other.do("POST", "/sdk/session", sdkRoutes[0].body); r.status != http.StatusOK {
+		t.Errorf("with another key: %s, expected 200", r)
+	}
+}
+
+// sdkSpecimens exercise every operation of the SDK, and every documented status that can be had from outside.
+func sdkSpecimens(w *world, p *process) (all []specimen) {
+	organization, unplanned := w.organization(catalog.Scale), w.organization(catalog.Scale)
+	w.exec(`update organizations set plan = null where id = $1`, unplanned.ID)
+	link := p.client(*organization.ServerKey).created(fullLink)
+	c := p.client(*organization.ClientKey)
+	plain := []string{"Content-Type", "", "Content-Type", "text/plain"}
+	event := `{"id":"` + nowhere + `","name":"purchase","timestamp":"2030-01-01T00:00:00Z","linkId":"` + link.ID + `","revenue":1.5,"currency":"EUR","properties":{"a":1}}`
+	for i, operation := range []string{"openSession", "identify", "clearIdentity", "recordEvents"} {
+		path, good := sdkRoutes[i].path, sdkRoutes[i].body
+		all = append(all, specimen{operation, c, path, good, 200, nil}, specimen{operation, c, path, `{"deviceId":1}`, 400, nil},
+			specimen{operation, p.client(""), path, good, 401, nil}, specimen{operation, p.client(*unplanned.ClientKey), path, good, 402, nil},
+			specimen{operation, p.client(*organization.ServerKey), path, good, 403, nil},
+			specimen{operation, c, path, repeat(" ", maxBody+1), 413, nil}, specimen{operation, c, path, good, 415, plain})
+	}
+	return append(all,
+		specimen{"identify", c, "/sdk/identity", `{"deviceId":"phone","userId":"ann","traits":{"plan":"pro"}}`, 200, nil},
+		specimen{"openSession", c, "/sdk/session", `{"deviceId":"phone","platform":"ios","model":null,"openedUrl":"` + link.URL + `"}`, 200, nil},
+		specimen{"recordEvents", c, "/sdk/events", `{"deviceId":"phone","sessionId":"` + nowhere + `","events":[` + event + `,` + event + `]}`, 200, nil},
+	)
+}
+
+// report sends a batch that must be taken.
+func (c *client) report(body string) receipt {
+	c.t.Helper()
+	return sdk[receipt](c, "/sdk/events", body)
+}
+
+// storedEvents returns all events of the organization as text, in the order of their names.
+func (w *world) storedEvents(o store.CreatedOrganization) (all []string) {
+	w.t.Helper()
+	rows, err := w.pool.Query(w.t.Context(), `select concat_ws(' ', name, device_id, user_id, session_id, link_id, revenue, currency, properties) from events
+		where organization_id = $1 order by name`, o.ID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			w.t.Fatal(err)
+		}
+		all = append(all, text)
+	}
+	return all
+}
