@@ -88,6 +88,9 @@ func TestEnvelopesLookAsTheyDid(t *testing.T) {
 		{"413", c, "POST", "/links", strings.Repeat(" ", maxBody+1), nil},
 		{"415", c, "POST", "/links", `{}`, []string{"Content-Type", "", "Content-Type", "text/plain"}},
 		{"428", p.client(*unregistered.ServerKey), "POST", "/links", `{"path":"/a"}`, nil},
+		{"400-events", p.client(*organization.ClientKey), "POST", "/sdk/events", `{"deviceId":"phone","events":[{"nom":"open"},{"name":"open","id":"7","linkId":7}]}`, nil},
+		{"400-session", p.client(*organization.ClientKey), "POST", "/sdk/session", `{"deviceId":"a phone","platform":1}`, nil},
+		{"403-sdk", c, "POST", "/sdk/session", `{}`, nil},
 		{"request-id", c, "GET", "/nothing?query=1", ``, []string{"X-Request-Id", "abc-123"}},
 	} {
 		r := test.c.do(test.method, test.path, test.body, test.headers...)
@@ -198,6 +201,11 @@ func TestEveryUnknownRouteAndMethodIsAnEnvelope(t *testing.T) {
 		{"POST", "/healthz", 405, "GET, HEAD"},
 		{"POST", "/docs", 405, "GET, HEAD"},
 		{"DELETE", "/openapi.json", 405, "GET, HEAD"},
+		{"GET", "/sdk", 404, ""},
+		{"POST", "/sdk/event", 404, ""},
+		{"POST", "/sdk/events/", 404, ""},
+		{"GET", "/sdk/events", 405, "POST"},
+		{"DELETE", "/sdk/identity", 405, "POST"},
 	} {
 		r := c.do(test.method, test.path, "")
 		request := test.method + " " + test.path
@@ -288,6 +296,10 @@ func TestLogShowsNothingOfARequest(t *testing.T) {
 	c.do("POST", "/links", `{"canary6":1}`)
 	c.do("GET", "/links/canary7", "")
 	c.do("GET", "/canary8", "")
+	phone := p.client(*organization.ClientKey)
+	phone.do("POST", "/sdk/session", `{"deviceId":"canary10","openedUrl":"https://go.example.com/ab12/canary11"}`)
+	phone.do("POST", "/sdk/identity", `{"deviceId":"canary12","userId":"canary13","traits":{"canary14":1}}`)
+	phone.do("POST", "/sdk/events", `{"deviceId":"canary15","events":[{"name":"canary16"},{"name":"canary17","id":"canary18"}]}`)
 	p.client(apikey.New(apikey.Server)+"canary9").do("GET", "/links", "")
 	p.stop()
 	log := p.log.String()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -9,9 +10,11 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 
+	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
 	"deeplink/shared/qr"
 	"deeplink/shared/settings"
@@ -33,28 +36,9 @@ func FuzzBodies(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	c := &serveCommand{spread: spread{RedisURL: settings.Redis(w.redis.URL()), LinkBaseURL: testLinkBase}, Connections: 4}
-	b, err := openBackends(&task{database: settings.Database(w.db.ControlURL)}, c)
-	if err != nil {
-		f.Fatal(err)
-	}
-	s, err := newServer(b, c, slog.New(slog.DiscardHandler))
-	if err != nil {
-		f.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.relay.Run(ctx) }()
-	f.Cleanup(func() {
-		cancel()
-		<-ended
-		b.close()
-	})
-	as := func(h authorized) http.HandlerFunc {
-		return s.answer(func(x *exchange, r *http.Request) error { return h(x, r, organization.Organization) })
-	}
-	router := chi.NewRouter()
-	router.Use(identify, s.observe, s.survive, bound, s.plain)
+	s := w.server()
+	as := func(h authorized) http.HandlerFunc { return s.unlocked(organization, h) }
+	router := s.unlimited()
 	router.Method("POST", "/links", as(s.createLink))
 	router.Method("PATCH", "/links/{id}", as(s.updateLink))
 
@@ -73,6 +57,99 @@ func FuzzBodies(f *testing.F) {
 			default:
 				checkEnvelope(t, target[0], r, target[1])
 			}
+		}
+	})
+}
+
+// server is a control of which a test calls the handlers. It ends with the test.
+func (w *world) server() *server {
+	w.t.Helper()
+	c := &serveCommand{spread: spread{RedisURL: settings.Redis(w.redis.URL()), LinkBaseURL: testLinkBase}, Connections: 4}
+	b, err := openBackends(&task{database: settings.Database(w.db.ControlURL)}, c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := newServer(b, c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.relay.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		<-ended
+		b.close()
+	})
+	return s
+}
+
+// unlimited is a router with all that stands before keys and limits.
+func (s *server) unlimited() *chi.Mux {
+	router := chi.NewRouter()
+	router.Use(identify, s.observe, s.survive, bound, s.plain)
+	return router
+}
+
+// unlocked answers for the organization without a key.
+func (s *server) unlocked(organization store.CreatedOrganization, h authorized) http.HandlerFunc {
+	return s.answer(func(x *exchange, r *http.Request) error { return h(x, r, organization.Organization) })
+}
+
+// FuzzReports sends bodies to the SDK's routes in the same way. What becomes of a batch adds up.
+func FuzzReports(f *testing.F) {
+	for _, bound := range sdkBounds {
+		f.Add([]byte(bound.body))
+	}
+	f.Add([]byte(`{"deviceId":"a","userId":"b","openedUrl":"https://%ff.example/a","events":[{"name":"a"},{"name":"b\u0000"},{"name":"c","x":"` + "\xff" + `"}]}`))
+	f.Add([]byte(`{"deviceId":"a","events":[{"name":"a"}],"events":[]}`))
+	w := newWorld(f)
+	organization := w.organization(catalog.Enterprise)
+	s := w.server()
+	router := s.unlimited()
+	for i, h := range []authorized{s.openSession, s.identifyDevice, s.clearIdentity, s.recordEvents} {
+		router.Method("POST", sdkRoutes[i].path, s.unlocked(organization, h))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, route := range sdkRoutes {
+			request := httptest.NewRequest("POST", route.path, strings.NewReader(string(body)))
+			request.Header.Set("Content-Type", "application/json")
+			recorder := httptest.NewRecorder()
+			router.ServeHTTP(recorder, request)
+			r := reply{recorder.Code, recorder.Header(), recorder.Body.Bytes()}
+			switch {
+			case r.status == http.StatusOK && route.path == "/sdk/events":
+				var members map[string]json.RawMessage
+				var sent []json.RawMessage
+				if json.Unmarshal(body, &members) != nil || json.Unmarshal(members["events"], &sent) != nil {
+					t.Fatalf("%q: %s, expected 400", body, r)
+				}
+				if got := into[receipt](t, r); got.Accepted+got.Duplicates+len(got.Rejected) != len(sent) {
+					t.Errorf("%q: %+v of %d events", body, got, len(sent))
+				}
+			case r.status == http.StatusOK:
+			case r.status < 400 || r.status >= 500:
+				t.Errorf("%s %q: %s, expected no failure", route.path, body, r)
+			default:
+				checkEnvelope(t, route.path, r, route.path)
+			}
+		}
+	})
+}
+
+// FuzzOpened reads URLs: what is taken for a short URL names a place that the database can be asked for.
+func FuzzOpened(f *testing.F) {
+	for _, seed := range []string{"https://go.example.com/ab12/code?a=b", "http://[::1%25eth0]/ab12/code", "https://a.example/code", "https://%ff.a/code", "HTTPS://A.Example.:1/C", "//a.example/c"} {
+		f.Add(seed)
+	}
+	o := newOpenings(testLinkBase, []string{"go2.example.com"})
+	f.Fuzz(func(t *testing.T, opened string) {
+		place, ok := o.place(opened)
+		if !ok {
+			return
+		}
+		if (place.OrgKey == "") == (place.Host == "") || strings.ToLower(place.Code) != place.Code || !codeSegment.MatchString(place.Code) || !utf8.ValidString(place.Host) {
+			t.Errorf("%q: %+v", opened, place)
 		}
 	})
 }

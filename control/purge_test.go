@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -81,6 +82,57 @@ func TestPurgeDropsWhatWasFinishedTenMinutesAgo(t *testing.T) {
 	for _, p := range purgers {
 		if n := len(p.moments); n > 2 {
 			t.Errorf("%d snapshots are remembered, expected the newest old one and the last", n)
+		}
+	}
+}
+
+func TestControlMakesRoomForEventsAndDropsOldOnes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	day := func(days int) string {
+		var name string
+		if err := w.pool.QueryRow(t.Context(), `select to_char(now() at time zone 'UTC' + $1 * interval '1 day', '"events_"YYYYMMDD')`, days).Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	there := func(name string) (found bool) {
+		if err := w.pool.QueryRow(t.Context(), `select to_regclass($1) is not null`, name).Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	ahead, old, young := day(6), day(-4), day(-2)
+	w.exec(`drop table ` + ahead)
+	for i, name := range []string{old, young} {
+		w.exec(fmt.Sprintf(`create table %s (like events including defaults)`, name))
+		w.exec(fmt.Sprintf(`alter table events attach partition %s for values from (date_trunc('day', now(), 'UTC') - interval '%d days') to (date_trunc('day', now(), 'UTC') - interval '%d days')`,
+			name, 4-2*i, 3-2*i))
+	}
+	w.exec(`insert into sessions (organization_id, id, device_id, is_first, started_at, active_at)
+		select $1, gen_random_uuid(), 'd', true, now() - age, now() from unnest('{71 hours, 73 hours}'::interval[]) age`, organization.ID)
+	w.serve("--events-retention=72h")
+	w.serve("--events-retention=72h")
+	await(t, "the partitions and sessions to be looked after", func() error {
+		var sessions int
+		if err := w.pool.QueryRow(t.Context(), `select count(*) from sessions`).Scan(&sessions); err != nil || sessions != 1 || !there(ahead) || there(old) {
+			return fmt.Errorf("%d sessions, %v; ahead: %t, old: %t", sessions, err, there(ahead), there(old))
+		}
+		return nil
+	})
+	if !there(young) {
+		t.Error("a partition was dropped within its time")
+	}
+}
+
+func TestRetentionHasBounds(t *testing.T) {
+	t.Parallel()
+	for value, good := range map[string]bool{"24h": true, "9600h": true, "87600h": true, "23h": false, "0s": false, "-1h": false, "87601h": false, "400 days": false} {
+		_, _, err := parseCommand([]string{"--database-url=postgres://a@b/c", "--redis-url=redis://a:1", "--link-base-url=https://go.example.com",
+			"--events-retention=" + value}, io.Discard, io.Discard, func(int) {})
+		if (err == nil) != good {
+			t.Errorf("%s: %v, expected it taken: %t", value, err, good)
 		}
 	}
 }

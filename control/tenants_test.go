@@ -43,6 +43,13 @@ func TestForeignIsLikeNothing(t *testing.T) {
 	control := p.serve("--portal-dns=" + dns.address)
 	own, foreign := w.belongings("own.example"), w.belongings("foreign.example")
 	owner, server := p.as(control, own.CreatedOrganization, "owner"), control.client(*own.ServerKey)
+	const report = `{"deviceId":"phone","userId":"of foreign","events":[{"id":"` + nowhere + `","name":"foreign"}]}`
+	ourPhone, theirPhone := control.client(*own.ClientKey), control.client(*foreign.ClientKey)
+	for _, route := range sdkRoutes {
+		if route.path != "/sdk/identity/clear" {
+			theirPhone.do("POST", route.path, report)
+		}
+	}
 	before := w.everythingOf(foreign)
 
 	seen := make(map[string]bool)
@@ -110,6 +117,12 @@ func TestForeignIsLikeNothing(t *testing.T) {
 			}
 		}
 	}
+	for _, route := range sdkRoutes {
+		r := ourPhone.do("POST", route.path, strings.ReplaceAll(report, "foreign", "own"))
+		if r.status != http.StatusOK || bytes.Contains(r.body, []byte("foreign")) || bytes.Contains(r.body, []byte(`"duplicates":1`)) {
+			t.Errorf("POST %s with ids of another organization's device: %s, expected 200 as for unknown ones", route.path, r)
+		}
+	}
 	if diff := cmp.Diff(before, w.everythingOf(foreign)); diff != "" {
 		t.Errorf("the other organization is not what it was (-before +after):\n%s", diff)
 	}
@@ -135,7 +148,9 @@ func (w *world) everythingOf(b belongings) string {
 		select concat_ws(E'\n', (select o::text from organizations o where o.id = $1), (select string_agg(l::text, ' ') from links l where l.organization_id = $1),
 			(select string_agg(d::text, ' ') from domains d where d.organization_id = $1), (select string_agg(k::text, ' ') from api_keys k where k.organization_id = $1),
 			(select a::text from app_configs a where a.organization_id = $1), (select u::text from link_usage u where u.organization_id = $1),
-			(select string_agg(a::text, ' ') from audit_log a where a.organization_id = $1))`, b.ID).Scan(&all)
+			(select string_agg(a::text, ' ') from audit_log a where a.organization_id = $1), (select string_agg(d::text, ' ') from devices d where d.organization_id = $1),
+			(select string_agg(i::text, ' ') from identities i where i.organization_id = $1), (select string_agg(s::text, ' ') from sessions s where s.organization_id = $1),
+			(select string_agg(e::text, ' ') from events e where e.organization_id = $1))`, b.ID).Scan(&all)
 	if err != nil {
 		w.t.Fatal(err)
 	}
