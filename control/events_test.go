@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -64,7 +67,8 @@ func TestABadEventNeverBlocksTheOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	organization := w.organization(catalog.Scale)
-	c := w.serve().client(*organization.ClientKey)
+	p := w.serve()
+	c := p.client(*organization.ClientKey)
 	bad := []struct{ event, message string }{
 		{`{"nom":"open"}`, "name is required"},
 		{`{"name":"open","id":"7","revenue":"1"}`, "revenue must be a number of less than 1000000000000; id must be a UUID"},
@@ -100,6 +104,11 @@ func TestABadEventNeverBlocksTheOthers(t *testing.T) {
 	}
 	if got := c.report(batchOf(id)); got.Accepted != 0 || got.Duplicates != 1 {
 		t.Errorf("the id again: %+v, expected a duplicate", got)
+	}
+	for outcome, n := range map[string]int{"accepted": 99*len(bad) + 3, "duplicate": 2, "rejected": len(bad)} {
+		if line := fmt.Sprintf(`deeplink_control_events_total{outcome="%s"} %d`, outcome, n); !strings.Contains(p.metrics(), line) {
+			t.Errorf("the metrics lack %s", line)
+		}
 	}
 }
 
@@ -292,4 +301,45 @@ func TestEventsAreExported(t *testing.T) {
 			t.Errorf("control events export %v: %+v, expected to fail", bad, got)
 		}
 	}
+}
+
+// TestExportTakesTheSameMemoryHoweverMuchThereIs prints some 200 MB.
+func TestExportTakesTheSameMemoryHoweverMuchThereIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	w.exec(`insert into events (organization_id, id, device_id, name, occurred_at, received_at, properties)
+		select $1, gen_random_uuid(), 'phone', 'open', now(), now(), json_build_object('a', repeat('a', 2000)) from generate_series(1, 100000)`, organization.ID)
+	cmd := exec.CommandContext(t.Context(), build(t), "events", "export", "--org="+organization.OrgKey, "--since=2020-01-01")
+	reader := &exportReader{cmd: cmd}
+	var stderr bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = w.settings(), reader, &stderr
+	if err := cmd.Run(); err != nil || reader.lines != 100_000 {
+		t.Fatalf("%d lines, %v: %s; expected 100,000", reader.lines, err, stderr.String())
+	}
+	if reader.peak < 1 || reader.peak > 100<<10 {
+		t.Errorf("the export took %d KiB at its peak, expected 100 MiB at most", reader.peak)
+	}
+}
+
+// exportReader counts the lines that a process prints, and looks now and then at how much memory the process took at most. Its resource
+// usage does not tell: on Linux that begins with the memory of this test.
+type exportReader struct {
+	cmd           *exec.Cmd
+	writes, lines int
+	peak          int // KiB
+}
+
+func (r *exportReader) Write(p []byte) (int, error) {
+	if r.writes++; r.writes%64 == 0 {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+		if err != nil {
+			return 0, err
+		}
+		if _, line, found := strings.Cut(string(status), "VmHWM:"); found {
+			fmt.Sscan(line, &r.peak)
+		}
+	}
+	r.lines += bytes.Count(p, []byte("\n"))
+	return len(p), nil
 }

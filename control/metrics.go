@@ -16,6 +16,7 @@ type metrics struct {
 	durations *prometheus.HistogramVec
 	refusals  *prometheus.CounterVec
 	fallbacks prometheus.CounterFunc
+	events    *prometheus.CounterVec
 }
 
 func newMetrics(limiter *ratelimit.Limiter) *metrics {
@@ -37,12 +38,16 @@ func newMetrics(limiter *ratelimit.Limiter) *metrics {
 			Name: "deeplink_control_rate_limit_fallbacks_total",
 			Help: "Requests counted within this process because Redis did not answer.",
 		}, func() float64 { return float64(limiter.Fallbacks()) }),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "deeplink_control_events_total",
+			Help: "Events that apps reported: accepted, duplicate or rejected.",
+		}, []string{"outcome"}),
 	}
 }
 
 // collectors are all of them, to be registered once.
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.durations, m.refusals, m.fallbacks}
+	return []prometheus.Collector{m.requests, m.durations, m.refusals, m.fallbacks, m.events}
 }
 
 func (m *metrics) observe(route, method string, status int, took time.Duration) {
@@ -53,6 +58,12 @@ func (m *metrics) observe(route, method string, status int, took time.Duration) 
 
 func (m *metrics) limited(surface ratelimit.Surface) {
 	m.refusals.WithLabelValues(surface.Name).Inc()
+}
+
+func (m *metrics) reported(r receipt) {
+	for outcome, n := range map[string]int{"accepted": r.Accepted, "duplicate": r.Duplicates, "rejected": len(r.Rejected)} {
+		m.events.WithLabelValues(outcome).Add(float64(n))
+	}
 }
 
 // known returns the method, or "other": a client can send any word.

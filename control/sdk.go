@@ -135,5 +135,7 @@ func (s *server) recordEvents(x *exchange, r *http.Request, organization catalog
 	if rejected == nil {
 		rejected = []rejection{}
 	}
-	return writeJSON(x, http.StatusOK, receipt{Accepted: stored, Duplicates: len(batch.Events) - stored + repeated, Rejected: rejected})
+	answer := receipt{Accepted: stored, Duplicates: len(batch.Events) - stored + repeated, Rejected: rejected}
+	s.metrics.reported(answer)
+	return writeJSON(x, http.StatusOK, answer)
 }

@@ -113,7 +113,7 @@ $$;
 
 -- The lock that dropping takes keeps inserts waiting, so it is given up soon and tried again later.
 create function drop_event_partitions(retention interval) returns integer
-language plpgsql security definer set search_path = public, pg_temp set lock_timeout = '1s' as $$
+language plpgsql security definer set search_path = public, pg_temp set lock_timeout = '200ms' as $$
 declare
     kept    date := ((now() - retention) at time zone 'UTC')::date;
     name    text;
