@@ -51,11 +51,13 @@ func TestAnIDIsStoredOnceInAnOrganization(t *testing.T) {
 		up = append(up, store.Event{ID: eventID(i), Name: "up"})
 		down = append(down, store.Event{ID: eventID(149 - i), Name: "down"})
 	}
+	pool := open(t, f.database.ControlURL+"&application_name=burst")
+	phones := store.New(pool, linkBase)
 	var group errgroup.Group
 	stored := make([]int, 32)
 	for i := range stored {
 		group.Go(func() (err error) {
-			stored[i], err = f.store.InsertEvents(t.Context(), org.ID, store.Batch{DeviceID: "phone", Events: [][]store.Event{up, down}[i%2]})
+			stored[i], err = phones.InsertEvents(t.Context(), org.ID, store.Batch{DeviceID: "phone", Events: [][]store.Event{up, down}[i%2]})
 			return err
 		})
 	}
@@ -68,6 +70,17 @@ func TestAnIDIsStoredOnceInAnOrganization(t *testing.T) {
 	}
 	if all := f.events(org.ID, 7); total != 150 || len(all) != 150 || one[int](f, `select count(distinct id) from events`) != 150 {
 		t.Errorf("150 ids: %d counted as new, %d stored", total, len(all))
+	}
+	// A backend tells the statistics what it met when it ends, at the latest.
+	pool.Close()
+	for deadline := time.Now().Add(20 * time.Second); one[int](f, `select count(*) from pg_stat_activity where application_name = 'burst'`) > 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the connections of a closed pool are still there")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if n := one[int64](f, `select deadlocks from pg_stat_database where datname = current_database()`); n != 0 {
+		t.Errorf("%d deadlocks: batches that share ids must wait for each other in one order", n)
 	}
 	if n := f.report(other.ID, up...); n != 100 {
 		t.Errorf("%d of 100 ids were new in another organization, expected all", n)
