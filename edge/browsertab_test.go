@@ -141,6 +141,9 @@ func (p *tab) takeFaults() []string {
 	return faults
 }
 
+// withdrawn is what Chromium says of a request that its page has given up meanwhile.
+const withdrawn = "Invalid InterceptionId"
+
 // answer has the edge answer what it is asked. In place of all others there is nobody, and the page stays.
 func (p *tab) answer(e *fetch.EventRequestPaused) {
 	to, err := url.Parse(e.Request.URL)
@@ -159,7 +162,7 @@ func (p *tab) answer(e *fetch.EventRequestPaused) {
 		p.fault("the page asked for %s %s", e.ResourceType, e.Request.URL)
 		_, err = chromedp.Call(p.ctx, fetch.FailRequest, fetch.FailRequestParams{RequestID: e.RequestID, ErrorReason: network.ErrorReasonBlockedByClient})
 	}
-	if err != nil && p.ctx.Err() == nil {
+	if err != nil && p.ctx.Err() == nil && !strings.Contains(err.Error(), withdrawn) {
 		p.fault("a request for %s could not be answered: %v", e.Request.URL, err)
 	}
 }

@@ -165,6 +165,9 @@ func (p *tab) hear(event any) {
 	}
 }
 
+// withdrawn is what Chromium says of a request that its page has given up meanwhile.
+const withdrawn = "Invalid InterceptionId"
+
 // letPass sends a request on its way when it goes to where requests may go.
 func (p *tab) letPass(e *fetch.EventRequestPaused) {
 	to, err := url.Parse(e.Request.URL)
@@ -176,7 +179,7 @@ func (p *tab) letPass(e *fetch.EventRequestPaused) {
 		p.fault("the page asked for %s %s", e.ResourceType, e.Request.URL)
 		_, err = chromedp.Call(p.ctx, fetch.FailRequest, fetch.FailRequestParams{RequestID: e.RequestID, ErrorReason: network.ErrorReasonBlockedByClient})
 	}
-	if err != nil && p.ctx.Err() == nil {
+	if err != nil && p.ctx.Err() == nil && !strings.Contains(err.Error(), withdrawn) {
 		p.fault("a request for %s could not go on: %v", e.Request.URL, err)
 	}
 }
