@@ -140,7 +140,7 @@ func (i *identity) token(w http.ResponseWriter, r *http.Request) {
 	}
 	lifetime := defaultLifetime
 	if wish.TTLSeconds != nil {
-		lifetime = min(time.Duration(*wish.TTLSeconds)*time.Second, maxLifetime)
+		lifetime = time.Duration(min(*wish.TTLSeconds, int(maxLifetime/time.Second))) * time.Second
 	}
 	now := time.Now()
 	token, err := jwt.NewBuilder().Issuer(i.issuer).Subject(wish.Sub).IssuedAt(now).NotBefore(now).Expiration(now.Add(lifetime)).
