@@ -2,9 +2,9 @@
 
 GO ?= go
 SERVERS := deploy/local/install.sh postgresql redis
-# These take all cores, for Chromium and for whole fleets: beside them, what others count by the second would not be done in time.
-HEAVY := ./edge ./bench ./deploy/local
-OTHERS := $$($(GO) list ./... | grep -vE '/(edge|bench|deploy/local)$$')
+# These take all cores, for Chromium, compilers and whole fleets, or count by the second what has to be done in time: each runs alone.
+ALONE := ./control ./edge ./bench ./bench/broken ./deploy/local
+OTHERS := $$($(GO) list ./... | grep -vE '/(control|edge|bench|bench/broken|deploy/local)$$')
 
 .DEFAULT_GOAL := help
 .PHONY: help run test race check deps fuzz bench migrate
@@ -19,12 +19,12 @@ run: ## serve all of it from here: PostgreSQL, Redis, control, two edges, a demo
 test: ## every test, with a private PostgreSQL and Redis
 	@$(SERVERS)
 	$(GO) test -shuffle=on $(OTHERS)
-	$(GO) test -shuffle=on -p 1 $(HEAVY)
+	$(GO) test -shuffle=on -p 1 $(ALONE)
 
 race: ## every test under the race detector
 	@$(SERVERS)
 	$(GO) test -race -shuffle=on $(OTHERS)
-	$(GO) test -race -shuffle=on -p 1 $(HEAVY)
+	$(GO) test -race -shuffle=on -p 1 $(ALONE)
 
 check: deps race ## format, vet, staticcheck, imports, race, the commands of the documents
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

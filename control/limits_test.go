@@ -33,7 +33,7 @@ func burst(n int, send func(i int) reply) (counts map[int]int, replies []reply) 
 // a busy machine more than one window's worth is rightly admitted, and a process that can't wait for Redis counts by itself.
 func within(t *testing.T, window time.Duration, processes []*process, experiment func()) {
 	t.Helper()
-	for range 20 {
+	for range 40 {
 		time.Sleep(window + 100*time.Millisecond) // what was admitted before is out of the window
 		before := fallbacks(t, processes)
 		began := time.Now()
