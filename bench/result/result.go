@@ -1,0 +1,129 @@
+// Package result is what a measurement leaves behind: which machine, which command, and round by round what every contender did.
+// It is written as JSON, read again, compared and drawn; it measures nothing itself.
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// File is one run. Only figures of the same file may be set against each other: machines drift between runs.
+type File struct {
+	Command []string  `json:"command"`
+	Began   time.Time `json:"began"`
+	Machine Machine   `json:"machine"`
+	Series  []Series  `json:"series"`
+}
+
+// Series is what one contender did in one scenario, a round after the other. Rounds of a file are interleaved: round 1 of every series
+// comes before round 2 of any.
+type Series struct {
+	Contender string  `json:"contender"`
+	Scenario  string  `json:"scenario"`
+	Rounds    []Round `json:"rounds"`
+}
+
+// Round is one contender's turn, after its warm-up.
+type Round struct {
+	// Requests were sent; Answers of them came, Statuses says which. The others failed, Failures says how.
+	Requests int64            `json:"requests"`
+	Answers  int64            `json:"answers"`
+	Statuses map[int]int64    `json:"statuses"`
+	Failures map[string]int64 `json:"failures,omitempty"`
+	// Wanted is the rate of an open loop, in requests a second, and 0 in a closed loop.
+	Wanted  float64 `json:"wanted,omitempty"`
+	Seconds float64 `json:"seconds"`
+	// Latencies are counted from when a request was due, so that waiting for the one before it is part of its own.
+	Latencies Latencies `json:"latencies"`
+	// CPU is the processor time a request took of the contender, in microseconds, 0 where it could not be read.
+	CPU float64 `json:"cpuMicroseconds,omitempty"`
+}
+
+// Rate returns answers a second.
+func (r Round) Rate() float64 { return float64(r.Answers) / r.Seconds }
+
+// Latencies are percentiles in microseconds, and the histogram they were read from, encoded as HdrHistogram's V2 format, empty where
+// the tool that measured does not tell.
+type Latencies struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+	HDR  string  `json:"hdr,omitempty"`
+}
+
+// NewHistogram counts nanoseconds from 1 µs to 1 minute with three significant digits.
+func NewHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)
+}
+
+// Summary reads the percentiles of a histogram of nanoseconds.
+func Summary(h *hdrhistogram.Histogram) (Latencies, error) {
+	encoded, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return Latencies{}, fmt.Errorf("encode a histogram: %w", err)
+	}
+	at := func(percent float64) float64 { return float64(h.ValueAtQuantile(percent)) / 1000 }
+	return Latencies{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000, HDR: string(encoded)}, nil
+}
+
+// Median returns the middle of what value reads from each round, and 0 without rounds.
+func (s Series) Median(value func(Round) float64) float64 { return median(s.values(value)) }
+
+// Against returns the ratio of this series to another in each round both have, and the median of these ratios: noise that lasts longer
+// than a round falls out of it.
+func (s Series) Against(other Series, value func(Round) float64) (ratios []float64, middle float64) {
+	mine, theirs := s.values(value), other.values(value)
+	for i := range min(len(mine), len(theirs)) {
+		ratios = append(ratios, mine[i]/theirs[i])
+	}
+	return ratios, median(ratios)
+}
+
+func (s Series) values(value func(Round) float64) []float64 {
+	values := make([]float64, len(s.Rounds))
+	for i, round := range s.Rounds {
+		values[i] = value(round)
+	}
+	return values
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}
+
+// Write writes the file as JSON.
+func (f *File) Write(path string) error {
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// Read reads what Write wrote.
+func Read(path string) (*File, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := new(File)
+	if err := json.Unmarshal(text, f); err != nil {
+		return nil, fmt.Errorf("%s is no file of results: %w", path, err)
+	}
+	return f, nil
+}
