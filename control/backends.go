@@ -25,8 +25,8 @@ const (
 	abandonedAfter = "15s"
 	// relayConnections are for looking at edges; waiting calls hold none.
 	relayConnections = 2
-	// dutyConnections are for readiness, the purge and the canary, which must not wait for each other.
-	dutyConnections = 3
+	// dutyConnections are for readiness, the purge, the search indexes and the canary, which must not wait for each other.
+	dutyConnections = 4
 	// counterConnections are for rate limits.
 	counterConnections = 8
 )

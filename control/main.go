@@ -110,6 +110,7 @@ func (c *serveCommand) Run(t *task) error {
 	group.Go(func() error { return admin.Serve(duties, private, ready.check, registry) })
 	group.Go(func() error { return s.relay.Run(duties) })
 	group.Go(func() error { return (&purger{store: duty, log: t.log, retention: c.Retention}).run(duties) })
+	group.Go(func() error { return tendSearchIndexes(duties, duty, t.log) })
 	if s.sessions != nil {
 		registry.MustRegister(s.sessions.Collectors()...)
 		group.Go(func() error { return s.sessions.Run(duties) })

@@ -22,7 +22,8 @@ const Latest = 0
 
 // Up runs the migrations that the database of databaseURL lacks, as the role of the URL, which must own the schema and may
 // create roles. Any number of processes may call it at once: a session lock lets one do the work and the others find it done.
-// It returns the versions it ran, and an error that names the migration which failed; that one left no trace.
+// It returns the versions it ran, and an error that names the migration which failed; that one left no trace, or what its next run
+// begins by removing.
 func Up(ctx context.Context, databaseURL string) ([]int64, error) {
 	return To(ctx, databaseURL, Latest)
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -20,47 +22,31 @@ type LinkFilter struct {
 	Tag, Channel, DomainID string
 }
 
-func (f LinkFilter) everything() bool {
-	return f.IsActive == nil && f.Search == "" && f.Tag == "" && f.Channel == "" && f.DomainID == ""
-}
-
-// usageSQL is how many links an organization has. link_usage changes in the transactions of the links, so it counts what
-// the same snapshot sees, without reading a million rows.
-const usageSQL = `select coalesce((select u.links from link_usage u where u.organization_id = $1), 0)`
-
-const filtered = `
-	l.organization_id = $1
-	and ($2::boolean is null or l.is_active = $2)
-	and ($3::text is null or l.title ilike $3 or l.path ilike $3 or l.short_code ilike $3)
-	and ($4::text is null or $4 = any (l.tags))
-	and ($5::text is null or l.channel = $5)
-	and ($6::uuid is null or l.domain_id = $6)`
-
-const countLinksSQL = `select count(*) from links l where ` + filtered
-
-const linksSQL = `select ` + linkColumns + ` from ` + linkTables + ` where ` + filtered + `
-	order by l.created_at desc, l.id desc limit $7 offset $8`
-
 // Links returns a page of the links that match, the newest first, and how many match in all. Both are of one moment. A page
-// past the end is empty.
-func (s *Store) Links(ctx context.Context, orgID string, f LinkFilter) ([]catalog.LinkWithDomain, int64, error) {
-	filters := []any{orgID, f.IsActive, pattern(f.Search), orNull(f.Tag), orNull(f.Channel), orNull(f.DomainID)}
-	var links []catalog.LinkWithDomain
-	var total int64
-	err := s.snapshot(ctx, "list links", func(tx pgx.Tx) error {
-		sql, arguments := countLinksSQL, filters
-		if f.everything() {
-			sql, arguments = usageSQL, filters[:1]
+// past the end is empty. Lists for which very many links may have to be looked at keep some connections free for everybody else.
+func (s *Store) Links(ctx context.Context, orgID string, f LinkFilter) (links []catalog.LinkWithDomain, total int64, err error) {
+	l := newListing(orgID, f)
+	if l.long() {
+		select {
+		case s.longLists <- struct{}{}:
+			defer func() { <-s.longLists }()
+		case <-ctx.Done():
+			return nil, 0, fmt.Errorf("list links: %w: %w", ErrUnavailable, ctx.Err())
 		}
-		if err := tx.QueryRow(ctx, sql, arguments...).Scan(&total); err != nil {
+	}
+	err = s.snapshot(ctx, "list links", func(tx pgx.Tx) error {
+		links = []catalog.LinkWithDomain{}
+		var all int64
+		sql, arguments := l.count()
+		if err := tx.QueryRow(ctx, sql, arguments...).Scan(&all, &total); err != nil {
 			return err
 		}
-		links = []catalog.LinkWithDomain{}
 		// Compared before it is multiplied: no page is so far that its offset overflows.
 		if int64(f.Page-1) > total/int64(f.Limit) {
 			return nil
 		}
-		rows, err := tx.Query(ctx, linksSQL, append(filters, f.Limit, int64(f.Page-1)*int64(f.Limit))...)
+		sql, arguments = l.page(all, total)
+		rows, err := tx.Query(ctx, sql, arguments...)
 		if err != nil {
 			return err
 		}
@@ -76,13 +62,91 @@ func (s *Store) Links(ctx context.Context, orgID string, f LinkFilter) ([]catalo
 	return links, total, nil
 }
 
+// listing is a list of one organization's links, as SQL.
+type listing struct {
+	where        string
+	arguments    []any
+	filtered     bool
+	skip, length int64 // links before the page, and on it
+}
+
+func newListing(orgID string, f LinkFilter) listing {
+	l := listing{where: `l.organization_id = $1`, arguments: []any{orgID}, length: int64(f.Limit)}
+	// A page so far that this is not exact is past the end.
+	l.skip = int64(f.Page-1) * l.length
+	if f.IsActive != nil {
+		l.match(`l.is_active = $n`, *f.IsActive)
+	}
+	if f.Search != "" {
+		l.match(`(l.title ilike $n or l.path ilike $n or l.short_code ilike $n)`, "%"+wildcards.Replace(f.Search)+"%")
+	}
+	if f.Tag != "" {
+		l.match(`l.tags @> array[$n::text]`, f.Tag)
+	}
+	if f.Channel != "" {
+		l.match(`l.channel = $n`, f.Channel)
+	}
+	if f.DomainID != "" {
+		l.match(`l.domain_id = $n`, f.DomainID)
+	}
+	return l
+}
+
 // wildcards escapes what ILIKE gives a meaning.
 var wildcards = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-func pattern(search string) *string {
-	if search == "" {
-		return nil
+// match adds a condition, in which $n is value.
+func (l *listing) match(condition string, value any) {
+	l.arguments = append(l.arguments, value)
+	l.where += ` and ` + strings.ReplaceAll(condition, "$n", "$"+strconv.Itoa(len(l.arguments)))
+	l.filtered = true
+}
+
+// planned adds how Postgres is to plan. What a filter matches differs so much that no plan is good for all its values, so each time
+// is planned anew.
+func (l *listing) planned(arguments []any) []any {
+	if !l.filtered {
+		return arguments
 	}
-	p := "%" + wildcards.Replace(search) + "%"
-	return &p
+	return append([]any{pgx.QueryExecModeCacheDescribe}, arguments...)
+}
+
+// farAway is how many links a page may be away from the newest before it counts as far: reading past so many takes about a
+// millisecond.
+const farAway = 10_000
+
+// long: perhaps very many links have to be looked at.
+func (l *listing) long() bool { return l.filtered || l.skip > farAway }
+
+// usageSQL is how many links an organization has. link_usage changes in the transactions of the links, so it counts what
+// the same snapshot sees, without reading a million rows.
+const usageSQL = `coalesce((select u.links from link_usage u where u.organization_id = $1), 0)`
+
+// count asks how many links there are, and how many of them match.
+func (l *listing) count() (sql string, arguments []any) {
+	sql = `select u.n, u.n from (select ` + usageSQL + ` as n) u`
+	if l.filtered {
+		sql = `select ` + usageSQL + `, (select count(*) from links l where ` + l.where + `)`
+	}
+	return sql, l.planned(l.arguments)
+}
+
+// page asks for the page when total of all links match. Which links are on it is decided by an index alone where there is one, and
+// only those are read.
+func (l *listing) page(all, total int64) (sql string, arguments []any) {
+	chosen := `select l.id from links l where ` + l.where
+	// Few matches are all gathered and then sorted; of many, those that come first in the index are found soon. Postgres would
+	// have to guess which it is, and reads a million links for three when it guesses wrong.
+	if inOrder := (l.skip + l.length) * all / max(total, 1); l.filtered && total < inOrder {
+		chosen = `with matching as materialized (select l.id, l.created_at from links l where ` + l.where + `) select l.id from matching l`
+	}
+	// The page is counted off from the nearer end.
+	order, skip, length := `desc`, l.skip, min(l.length, total-l.skip)
+	if after := total - skip - length; after < skip {
+		order, skip = `asc`, after
+	}
+	n := len(l.arguments)
+	chosen += fmt.Sprintf(` order by l.created_at %[1]s, l.id %[1]s limit $%[2]d offset $%[3]d`, order, n+1, n+2)
+	sql = `select ` + linkColumns + ` from ` + linkTables + ` where l.id = any (array(` + chosen + `)) order by l.created_at desc, l.id desc`
+	return sql, l.planned(append(l.arguments, length, skip))
 }

@@ -1,12 +1,16 @@
 package store_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
@@ -163,5 +167,73 @@ func TestNothingOfAnotherOrganizationIsSeenOrChanged(t *testing.T) {
 	gone, err := f.store.Deleted(ctx, org.ID, l.ID)
 	if err != nil || gone.XID != 0 {
 		t.Errorf("Deleted: %+v, %v; expected nothing of theirs", gone, err)
+	}
+}
+
+func TestLongListsLeaveConnectionsForOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Growth)
+	f.create(org, `{"path": "x"}`)
+	lock, err := f.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Rollback(t.Context())
+	if _, err := lock.Exec(t.Context(), `lock table links in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	var lists errgroup.Group
+	for range 20 { // more than there are connections
+		lists.Go(func() error {
+			links, _, err := f.store.Links(t.Context(), org.ID, store.LinkFilter{Page: 1, Limit: 1, Search: "x"})
+			if len(links) != 1 {
+				return fmt.Errorf("%d links, %v", len(links), err)
+			}
+			return err
+		})
+	}
+	await(t, "lists to wait for the table", func() bool {
+		return one[int64](f, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= 4
+	})
+	patient, cancelPatient := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancelPatient()
+	if _, err := f.store.Snapshot(patient); err != nil {
+		t.Errorf("another call: %v", err)
+	}
+	impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, _, err := f.store.Links(impatient, org.ID, store.LinkFilter{Page: 1, Limit: 1, Search: "x"}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("one list more: %v, expected ErrUnavailable", err)
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := lists.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTendingMovesNewLinksIntoTheSearchIndexes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(`create extension pgstattuple`)
+	f.exec(`alter table links set (autovacuum_enabled = false)`) // which does the same
+	org := f.organization(catalog.Growth)
+	f.create(org, `{"path": "x", "tags": ["a"]}`)
+	for _, index := range []string{"links_text", "links_tags"} {
+		pending := func() int64 {
+			return one[int64](f, `select pending_tuples from pgstatginindex($1::text::regclass)`, index)
+		}
+		if before := pending(); before == 0 {
+			t.Errorf("%s: nothing is pending after a create", index)
+		}
+		if err := f.store.TendSearchIndexes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if after := pending(); after != 0 {
+			t.Errorf("%s: %d are pending after it was tended", index, after)
+		}
+		f.create(org, `{"path": "y", "tags": ["b"]}`)
 	}
 }

@@ -39,3 +39,12 @@ func (s *Store) PurgeBefore(ctx context.Context, snapshot feed.Snapshot) error {
 		return err
 	})
 }
+
+// TendSearchIndexes puts what is new in links into the search indexes, so that no create has to and searches need not look through
+// it. Any number of processes may run it at once.
+func (s *Store) TendSearchIndexes(ctx context.Context) error {
+	return retry("tend the search indexes", func() error {
+		_, err := s.pool.Exec(ctx, `select tend_search_indexes()`)
+		return err
+	})
+}

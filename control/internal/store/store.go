@@ -27,6 +27,8 @@ type Store struct {
 	linkBase string
 	linkHost string
 	actor    Actor
+	// longLists has room for those that may be read at once.
+	longLists chan struct{}
 }
 
 // New returns the store over pool, whose role needs what migrations grant to deeplink_control. linkBase is LINK_BASE_URL
@@ -34,7 +36,7 @@ type Store struct {
 func New(pool *pgxpool.Pool, linkBase string) *Store {
 	_, host, _ := strings.Cut(linkBase, "://")
 	host, _, _ = strings.Cut(host, "/")
-	return &Store{pool: pool, linkBase: linkBase, linkHost: host}
+	return &Store{pool: pool, linkBase: linkBase, linkHost: host, longLists: make(chan struct{}, max(1, pool.Config().MaxConns/2))}
 }
 
 // write runs one transaction and commits it. It runs again, from the start, when Postgres chose the transaction as the

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"deeplink/control/internal/store"
+)
+
+// tendEvery is how often what is new in links goes into the search indexes. Until then each search looks through it: through 2,000
+// links of a second and a half at full speed in about ten milliseconds.
+const tendEvery = 2 * time.Second
+
+// tendSearchIndexes keeps the work of the search indexes from those who create links, until ctx ends. Every control does it; together
+// they do it once. Nothing is wrong when it fails, only slower.
+func tendSearchIndexes(ctx context.Context, s *store.Store, log *slog.Logger) error {
+	ticker := time.NewTicker(tendEvery)
+	defer ticker.Stop()
+	failing := false
+	for {
+		err := tendOnce(ctx, s)
+		if err != nil && !failing && ctx.Err() == nil {
+			log.Warn("the search indexes are not tended", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func tendOnce(ctx context.Context, s *store.Store) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return s.TendSearchIndexes(ctx)
+}
