@@ -12,6 +12,9 @@
 //	reader.go    who reads, subject.go what there is to read
 //	history/     what was asked for and answered, and the judgement of every read
 //
+// `bench fill` puts any number of links into a database (fill.go; fillload.go copies them, filllink.go makes them up,
+// fillorganizations.go whose they are).
+//
 // All of them ask edges over a line (line.go), and controls with what an organization knows of itself (organization.go).
 package main
 
@@ -29,6 +32,7 @@ type commands struct {
 	Freshness freshnessCommand `cmd:"" help:"Change links and ask every edge as soon as each change is answered; count stale answers."`
 	Drills    drillsCommand    `cmd:"" help:"Make one thing go wrong at a time, and compare what it costs with what is promised."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
+	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`
 }
 
 func main() {
