@@ -30,13 +30,19 @@ type Series struct {
 
 // Round is one contender's turn, after its warm-up.
 type Round struct {
+	// Began is when counting began, by which it is seen whether rounds of two files took turns.
+	Began time.Time `json:"began,omitzero"`
 	// Requests were sent; Answers of them came, Statuses says which. The others failed, Failures says how.
 	Requests int64            `json:"requests"`
 	Answers  int64            `json:"answers"`
 	Statuses map[int]int64    `json:"statuses"`
 	Failures map[string]int64 `json:"failures,omitempty"`
 	// Wanted is the rate of an open loop, in requests a second, and 0 in a closed loop.
-	Wanted  float64 `json:"wanted,omitempty"`
+	Wanted float64 `json:"wanted,omitempty"`
+	// Late is how many requests of an open loop were sent more than 1 ms after they were due, and Backlog how many were due and not
+	// sent when that was the most.
+	Late    int64   `json:"late,omitempty"`
+	Backlog int64   `json:"backlog,omitempty"`
 	Seconds float64 `json:"seconds"`
 	// Latencies are counted from when a request was due, so that waiting for the one before it is part of its own.
 	Latencies Latencies `json:"latencies"`
@@ -71,6 +77,18 @@ func Summary(h *hdrhistogram.Histogram) (Latencies, error) {
 	}
 	at := func(percent float64) float64 { return float64(h.ValueAtQuantile(percent)) / 1000 }
 	return Latencies{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000, HDR: string(encoded)}, nil
+}
+
+// Histogram returns what the percentiles were read from, nil where the tool did not tell. It counts nanoseconds.
+func (l Latencies) Histogram() (*hdrhistogram.Histogram, error) {
+	if l.HDR == "" {
+		return nil, nil
+	}
+	h, err := hdrhistogram.Decode([]byte(l.HDR))
+	if err != nil {
+		return nil, fmt.Errorf("decode a histogram: %w", err)
+	}
+	return h, nil
 }
 
 // Median returns the middle of what value reads from each round, and 0 without rounds.

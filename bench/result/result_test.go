@@ -25,6 +25,10 @@ func TestFileIsReadAsItWasWritten(t *testing.T) {
 	if latencies.P50 < 499 || latencies.P50 > 501 || latencies.P999 < 998 || latencies.P999 > 1000 {
 		t.Errorf("of 1 to 1,000 µs p50 is %v and p99.9 %v", latencies.P50, latencies.P999)
 	}
+	again, err := latencies.Histogram()
+	if err != nil || !again.Equals(histogram) {
+		t.Errorf("the histogram was not read as it was written: %v", err)
+	}
 	file := &result.File{
 		Command: []string{"load"}, Began: time.Unix(1700000000, 0).UTC(), Machine: result.ThisMachine(),
 		Series: []result.Series{{Contender: "edge", Scenario: "redirect", Rounds: []result.Round{

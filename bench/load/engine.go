@@ -1,0 +1,191 @@
+package load
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/bench/result"
+)
+
+// engine is one round. Its times are nanoseconds since base, by the monotonic clock.
+type engine struct {
+	Options
+	base  time.Time
+	began time.Time // the counted part
+	start int64     // the first request is due
+	from  int64     // what is due from then on counts
+	// until is when the last request is due, or ctx ended; end is when nothing more is sent or waited for.
+	until, end  atomic.Int64
+	backlog     atomic.Int64 // the most there was in the counted part
+	connections []*connection
+}
+
+func newEngine(options Options) *engine {
+	e := &engine{Options: options, base: time.Now()}
+	for number := range e.Connections {
+		e.connections = append(e.connections, newConnection(e, number))
+	}
+	return e
+}
+
+func (e *engine) now() int64 { return int64(time.Since(e.base)) }
+
+// due is when the n-th request of an open loop is.
+func (e *engine) due(n int64) int64 {
+	return e.start + int64(math.Ceil(float64(n)*float64(time.Second)/e.Rate))
+}
+
+// connect makes all connections.
+func (e *engine) connect(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(64) // more at once overflow the backlog of a listener
+	for _, c := range e.connections {
+		group.Go(func() error { return c.connect(ctx) })
+	}
+	err := group.Wait()
+	if err != nil {
+		for _, c := range e.connections {
+			c.hangUp()
+		}
+	}
+	return err
+}
+
+func (e *engine) run(ctx context.Context) {
+	e.start = e.now()
+	e.from = e.start + int64(e.Warmup)
+	e.began = time.Now().Add(e.Warmup)
+	e.until.Store(e.from + int64(e.Duration))
+	e.end.Store(e.until.Load() + int64(e.Timeout))
+
+	// The connections end by e.end. Their requests do not end with ctx at once, which would make failures of them.
+	asking := context.WithoutCancel(ctx)
+	var sending, watching errgroup.Group
+	for _, c := range e.connections {
+		sending.Go(func() error { c.run(asking); return nil })
+	}
+	if e.Rate > 0 {
+		sending.Go(e.pace)
+	}
+	done := make(chan struct{})
+	watching.Go(func() error { e.watch(ctx, done); return nil })
+	_ = sending.Wait() // there are no errors
+	close(done)
+	_ = watching.Wait()
+}
+
+// interruptPatience is how long answers are waited for once ctx ended.
+const interruptPatience = time.Second
+
+// watch gives up what takes too long, measures the backlog, tells the progress, and ends the round when ctx ends.
+func (e *engine) watch(ctx context.Context, done <-chan struct{}) {
+	ticks := time.NewTicker(10 * time.Millisecond)
+	defer ticks.Stop()
+	ended := ctx.Done()
+	for tick := 0; ; tick++ {
+		select {
+		case <-done:
+			e.tell()
+			return
+		case <-ended:
+			ended = nil
+			e.interrupt()
+		case <-ticks.C:
+		}
+		e.noteBacklog()
+		e.giveUp()
+		if tick%10 == 0 {
+			e.tell()
+		}
+	}
+}
+
+func (e *engine) interrupt() {
+	now := e.now()
+	if now < e.until.Load() {
+		e.until.Store(now)
+	}
+	e.end.Store(min(e.end.Load(), now+int64(interruptPatience)))
+	for _, c := range e.connections {
+		c.alarm()
+	}
+}
+
+func (e *engine) giveUp() {
+	now := e.now()
+	before := now - int64(e.Timeout)
+	if now >= e.end.Load() {
+		before = now
+	}
+	for _, c := range e.connections {
+		c.giveUp(before)
+	}
+}
+
+func (e *engine) noteBacklog() {
+	if e.now() < e.from {
+		return
+	}
+	if backlog := e.behind(); backlog > e.backlog.Load() {
+		e.backlog.Store(backlog)
+	}
+}
+
+// behind is how many requests are due and not sent.
+func (e *engine) behind() int64 {
+	if e.Rate == 0 {
+		return 0
+	}
+	now := min(e.now(), e.until.Load())
+	due := int64(float64(now-e.start) * e.Rate / float64(time.Second))
+	return max(0, due-e.sent())
+}
+
+func (e *engine) sent() (sent int64) {
+	for _, c := range e.connections {
+		sent += c.sent.Load()
+	}
+	return sent
+}
+
+func (e *engine) tell() {
+	if e.Progress == nil {
+		return
+	}
+	now := min(e.now(), e.until.Load())
+	p := Progress{Warming: now < e.from, Elapsed: time.Duration(now - e.start), Sent: e.sent(), Backlog: e.behind()}
+	if !p.Warming {
+		p.Elapsed = time.Duration(now - e.from)
+	}
+	e.Progress(p)
+}
+
+// result adds up what the connections saw. They have ended.
+func (e *engine) result() (result.Round, error) {
+	round := result.Round{Began: e.began, Statuses: map[int]int64{}, Failures: map[string]int64{}, Wanted: e.Rate, Backlog: e.backlog.Load()}
+	all, last := result.NewHistogram(), e.until.Load()
+	for _, c := range e.connections {
+		t := &c.tally
+		round.Requests += t.requests
+		round.Answers += t.answers
+		round.Late += t.late
+		last = max(last, t.lastSent)
+		for status, n := range t.statuses {
+			if n > 0 {
+				round.Statuses[status] += n
+			}
+		}
+		for failure, n := range t.failures {
+			round.Failures[failure] += n
+		}
+		all.Merge(t.latencies)
+	}
+	round.Seconds = time.Duration(max(0, last-e.from)).Seconds()
+	var err error
+	round.Latencies, err = result.Summary(all)
+	return round, err
+}

@@ -1,0 +1,117 @@
+package load
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+)
+
+// Keys are paths of links, in the order of their popularity. They are the bytes of the file, so that millions of them are no work for
+// the garbage collector.
+type Keys struct {
+	text []byte
+	ends []uint32
+}
+
+// ReadKeys reads a path or a URL a line. Of URLs only the path and the query are kept.
+func ReadKeys(file string) (*Keys, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	k := new(Keys)
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		path, err := pathOf(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, number, err)
+		}
+		k.add(path)
+	}
+	if k.Len() == 0 {
+		return nil, fmt.Errorf("%s has no keys", file)
+	}
+	return k, nil
+}
+
+// NewKeys returns the keys given, which are paths.
+func NewKeys(paths ...string) *Keys {
+	k := new(Keys)
+	for _, path := range paths {
+		k.add([]byte(path))
+	}
+	return k
+}
+
+func (k *Keys) add(path []byte) {
+	k.text = append(k.text, path...)
+	k.ends = append(k.ends, uint32(len(k.text)))
+}
+
+var errNoPath = errors.New("neither a path nor a URL with one")
+
+func pathOf(line []byte) ([]byte, error) {
+	if _, rest, isURL := bytes.Cut(line, []byte("://")); isURL {
+		slash := bytes.IndexByte(rest, '/')
+		if slash < 0 {
+			return nil, errNoPath
+		}
+		line = rest[slash:]
+	}
+	if line[0] != '/' {
+		return nil, errNoPath
+	}
+	for _, c := range line {
+		if c <= ' ' || c >= 0x7f {
+			return nil, errNoPath
+		}
+	}
+	return line, nil
+}
+
+// Len returns how many there are.
+func (k *Keys) Len() int { return len(k.ends) }
+
+// At returns the i-th, which must not be changed.
+func (k *Keys) At(i int) []byte {
+	begin := uint32(0)
+	if i > 0 {
+		begin = k.ends[i-1]
+	}
+	return k.text[begin:k.ends[i]]
+}
+
+// Skewed returns Paths of a Request that picks keys by Zipf's law: the n-th is asked for in proportion to n^-skew. skew must be above 1.
+func (k *Keys) Skewed(skew float64) func(int, *rand.Rand) func([]byte) []byte {
+	return func(_ int, random *rand.Rand) func([]byte) []byte {
+		zipf := rand.NewZipf(random, skew, 1, uint64(k.Len()-1))
+		return func(to []byte) []byte { return append(to, k.At(int(zipf.Uint64()))...) }
+	}
+}
+
+// InTurn returns Paths of a Request that asks for the keys one after the other; each connection begins elsewhere.
+func (k *Keys) InTurn() func(int, *rand.Rand) func([]byte) []byte {
+	return func(_ int, random *rand.Rand) func([]byte) []byte {
+		next := random.IntN(k.Len())
+		return func(to []byte) []byte {
+			to = append(to, k.At(next)...)
+			next = (next + 1) % k.Len()
+			return to
+		}
+	}
+}
+
+// Numbered is Skewed for count paths that are prefix and a number from 0.
+func Numbered(prefix string, count int, skew float64) func(int, *rand.Rand) func([]byte) []byte {
+	return func(_ int, random *rand.Rand) func([]byte) []byte {
+		zipf := rand.NewZipf(random, skew, 1, uint64(count-1))
+		return func(to []byte) []byte { return strconv.AppendUint(append(to, prefix...), zipf.Uint64(), 10) }
+	}
+}

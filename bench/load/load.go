@@ -1,0 +1,108 @@
+// Package load is a load generator for HTTP/1.1: it sends requests over many connections for a while and tells how many were answered,
+// with what, and how long that took. It follows no redirects, keeps no cookies, never pipelines, and repeats nothing.
+//
+// [Run] does one round. A closed loop (Rate 0) sends the next request of a connection when the one before it was answered, which shows
+// what a server can take. An open loop sends as many a second as it is told, whatever becomes of them, and counts a latency from when
+// the request was due: a server that stands still is seen by all who would have come meanwhile, not only by those who were there
+// (without coordinated omission). What is sent is a [Source]: [Fixed] bytes, or a [Request] with changing paths, bodies and clients.
+//
+//	target, err := load.ParseTarget("http://127.0.0.1:8080")
+//	round, err := load.Run(ctx, load.Options{
+//		Targets: []load.Target{target}, Connections: 64, Rate: 20_000, Warmup: time.Second, Duration: 10 * time.Second,
+//		Source: load.Request{Path: "/demo/sale"}.Source(),
+//	})
+//
+// A connection has a goroutine, which neither locks nor allocates between one request and the next, and a histogram of its own of
+// 150 KB. The generator needs a core to itself ([Pin]), or it measures how the two sides take turns.
+package load
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"deeplink/bench/result"
+)
+
+// Options is one round. Everything without a default must be set.
+type Options struct {
+	// Targets are asked by the connections in turn: the first connection asks the first one, and so on.
+	Targets     []Target
+	Connections int
+	// Source gives every connection its requests, which are numbered from 0.
+	Source func(connection int, target Target) Source
+	// Rate is how many requests a second are due on all connections together. 0 is a closed loop.
+	Rate float64
+	// Warmup is time before Duration, in which requests are sent but not counted.
+	Warmup, Duration time.Duration
+	// Timeout is how long to connect and how long to wait for an answer, 5 s if 0. It must be below a minute.
+	Timeout time.Duration
+	// TLS is for targets with https, nil for the usual.
+	TLS *tls.Config
+	// Progress, unless it is nil, is told several times a second how far the round is, and once when it is over.
+	Progress func(Progress)
+}
+
+// Progress is how far a round is.
+type Progress struct {
+	Warming bool
+	Elapsed time.Duration // of Warmup or of Duration
+	Sent    int64         // since the begin, with those of the warm-up
+	Backlog int64         // requests of an open loop that are due and not sent
+}
+
+const (
+	defaultTimeout = 5 * time.Second
+	longest        = time.Minute // what a histogram holds
+)
+
+var errNoTarget = errors.New("load: no target")
+
+func (o *Options) check() error {
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	switch {
+	case len(o.Targets) == 0:
+		return errNoTarget
+	case o.Connections < 1 || o.Source == nil:
+		return errors.New("load: there must be a connection and a source")
+	case o.Rate < 0 || o.Warmup < 0 || o.Duration <= 0:
+		return errors.New("load: rate and times must not be negative, and the duration not 0")
+	case o.Timeout < 0 || o.Timeout >= longest:
+		return fmt.Errorf("load: the timeout must be below %v", longest)
+	}
+	return nil
+}
+
+// Run does one round and returns when all its connections are closed. It fails when a target cannot be reached at the begin or when
+// ctx ends before anything was counted; what fails later is counted in the round. When ctx ends during the round, the round ends, and
+// tells what was seen until then.
+//
+// The failures of a round are named by the constants that begin with Failed.
+func Run(ctx context.Context, options Options) (result.Round, error) {
+	if err := options.check(); err != nil {
+		return result.Round{}, err
+	}
+	e := newEngine(options)
+	if err := e.connect(ctx); err != nil {
+		return result.Round{}, err
+	}
+	e.run(ctx)
+	round, err := e.result()
+	if err == nil && round.Requests == 0 {
+		err = context.Cause(ctx)
+	}
+	return round, err
+}
+
+// How requests fail. Each failed request is counted once, and the connection it was on is closed and made again.
+const (
+	FailedConnect   = "no connection"    // refused, or not in time
+	FailedClosed    = "closed"           // by the server, before the answer was complete
+	FailedTimeout   = "timeout"          // no complete answer within Timeout
+	FailedMalformed = "malformed answer" // not HTTP/1.1 as RFC 9112 has it
+	FailedUnsent    = "never sent"       // due, but their connection was not free until Timeout after the end
+)
