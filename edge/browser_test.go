@@ -2,23 +2,18 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"image"
 	"image/color"
 	"image/png"
-	"os"
-	"os/exec"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"deeplink/shared/settings"
+	"deeplink/shared/testbrowser"
 	"deeplink/shared/testdb"
 )
 
 // TestPagesInChromium shows the pages to people: a real browser, a real edge, a real PostgreSQL. Only the phones are Chromium in
-// disguise, and nothing but the edge answers: whoever else is asked is noted. One visitor comes after another: all tabs have one
-// clipboard, and a tab that is behind others may wait for the mouse without end.
+// disguise, and nothing but the edge answers: whoever else is asked is noted. One visitor comes after another.
 func TestPagesInChromium(t *testing.T) {
 	t.Parallel()
 	c := startChromium(t)
@@ -46,7 +41,7 @@ func TestPagesInChromium(t *testing.T) {
 
 // chromium is a browser, and the edge whose pages it shows.
 type chromium struct {
-	ctx      context.Context
+	browser  *testbrowser.Browser
 	edge     *testEdge
 	database *testdb.Database
 	base     string // of short URLs, which really lead to the edge
@@ -54,50 +49,13 @@ type chromium struct {
 
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	path := findChromium(t)
-	c := &chromium{database: testdb.New(t)}
+	c := &chromium{browser: testbrowser.New(t), database: testdb.New(t)}
 	c.edge = startEdgeOn(t, *c.database, func(o *options) {
 		believe(t, o)
 		c.base = "http://" + string(o.Addr)
 		o.LinkBaseURL = settings.LinkBase(c.base)
 	})
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path),
-		chromedp.NoSandbox, // it has none for root, nor in most containers
-		chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-gpu", true),
-		chromedp.Flag("disable-features", "BackForwardCache,Translate"), // a page that may come back takes a process of its own
-		chromedp.Flag("disable-quic", true),
-	)
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
-	ctx, _ := chromedp.NewContext(allocator)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("start %s: %v", path, err)
-	}
-	t.Cleanup(func() {
-		if err := chromedp.Cancel(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	c.ctx = ctx
 	return c
-}
-
-// findChromium skips the test where there is no browser, but not in CI.
-func findChromium(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome-stable"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	const missing = "there is no Chromium; deploy/local/install.sh chromium installs it"
-	if os.Getenv("CI") == "true" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-	return ""
 }
 
 // visitor is who looks at a page, and with what.

@@ -9,10 +9,11 @@ import (
 	"testing"
 
 	cdppage "github.com/chromedp/cdproto/page"
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/makiuchi-d/gozxing"
 	"github.com/makiuchi-d/gozxing/qrcode"
+
+	"deeplink/shared/testbrowser"
 )
 
 const (
@@ -60,11 +61,11 @@ func testCopiedToken(t *testing.T, c *chromium) {
 	for name, v := range map[string]visitor{"iPhone": onIPhone, "iPad": onIPad, "Instagram": inInstagram} {
 		p := c.open(t, v)
 		p.visit(path)
-		p.writeClipboard("what was there before")
+		p.WriteClipboard("what was there before")
 		if led := p.leads("open"); led != "shop:///sale/42?x=1#top" {
 			t.Errorf("%s: the tap led to %s", name, led)
 		}
-		c.checkMatchesOnce(t, clipboard(tokenOf(t, p.readClipboard(), short)), path)
+		c.checkMatchesOnce(t, clipboard(tokenOf(t, p.ReadClipboard(), short)), path)
 		// Nobody has left for the app, so it is not there.
 		if then := p.next(); then != appStore {
 			t.Errorf("%s: then to %s, expected %s", name, then, appStore)
@@ -78,9 +79,9 @@ func testNothingCopied(t *testing.T, c *chromium) {
 	p := c.open(t, onIPhone)
 	for _, id := range []string{"store", "web", "nocopy"} {
 		p.visit(path)
-		p.writeClipboard("kept")
+		p.WriteClipboard("kept")
 		p.leads(id)
-		if got := p.readClipboard(); got != "kept" {
+		if got := p.ReadClipboard(); got != "kept" {
 			t.Errorf("#%s put %q on the clipboard", id, got)
 		}
 	}
@@ -97,7 +98,7 @@ func testIOSButtons(t *testing.T, c *chromium) {
 			p := c.open(t, v)
 			p.visit(path + "?gclid=1&mt=forged")
 			p.checkShown("open", "nocopy", "store", "web")
-			p.checkSays("Spring")
+			p.Says("Spring")
 			p.checkLeads("store", appStore)
 			p.checkLeads("web", "https://shop.example.com/a?ref=own&utm_source=mail&gclid=1")
 			p.checkLeads("nocopy", "shop://sale")
@@ -145,7 +146,7 @@ func testAndroidButtons(t *testing.T, c *chromium) {
 		p := c.open(t, v)
 		p.visit(path + "?gclid=1")
 		p.checkShown("open", "store", "web")
-		p.checkSays("Spring")
+		p.Says("Spring")
 		opened := takeIntent(t, p.leads("open"))
 		if opened.data != "shopdroid:///sale?a=b;S.browser_fallback_url=https://evil.example" || opened.extras["package"] != "com.example.shop" {
 			t.Errorf("the tap led to %+v", opened)
@@ -174,7 +175,7 @@ func testAppViews(t *testing.T, c *chromium) {
 	path, short := link("Spring", map[string]any{"path": "sale"})
 	p := c.open(t, inInstagram)
 	p.visit(path)
-	p.checkSays("Instagram", "Safari")
+	p.Says("Instagram", "Safari")
 	p.checkShown("browser", "open", "nocopy", "store")
 	p.checkLeads("browser", "instagram://extbrowser/?url="+short)
 
@@ -182,12 +183,12 @@ func testAppViews(t *testing.T, c *chromium) {
 	facebook.userAgent = realAgent("Facebook on an iPhone")
 	p = c.open(t, facebook)
 	p.visit(path)
-	p.checkSays("Facebook", "Safari")
+	p.Says("Facebook", "Safari")
 	p.checkLeads("browser", "x-safari-"+short)
 
 	p = c.open(t, inInstagramAndroid)
 	p.visit(path)
-	p.checkSays("Instagram")
+	p.Says("Instagram")
 	p.checkShown("open", "store")
 	if opened := takeIntent(t, p.leads("open")); opened.data != "shopdroid://sale" || opened.extras["package"] != "com.example.shop" {
 		t.Errorf("the tap led to %+v", opened)
@@ -196,8 +197,8 @@ func testAppViews(t *testing.T, c *chromium) {
 
 	p = c.open(t, onPixel)
 	p.visit(path)
-	if strings.Contains(p.text(), "Instagram") {
-		t.Errorf("Chrome is told of Instagram:\n%s", p.text())
+	if strings.Contains(p.Text(), "Instagram") {
+		t.Errorf("Chrome is told of Instagram:\n%s", p.Text())
 	}
 }
 
@@ -209,7 +210,7 @@ func testDesktop(t *testing.T, c *chromium) {
 	c.checkSentTo(t, web, "https://shop.example.com/a?b=%20c")
 	p.visit(page)
 	p.checkShown("appstore", "play")
-	p.checkSays("Spring", "Light jackets", strings.TrimPrefix(short, "http://"))
+	p.Says("Spring", "Light jackets", strings.TrimPrefix(short, "http://"))
 	p.checkLeads("appstore", appStore)
 	p.checkLeads("play", play)
 	if got := p.scan(".code"); got != short {
@@ -220,8 +221,8 @@ func testDesktop(t *testing.T, c *chromium) {
 // scan reads the QR code that an element shows.
 func (p *tab) scan(selector string) string {
 	p.t.Helper()
-	at := p.find(selector)
-	shot := call(p, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{
+	at := p.Reach(selector)
+	shot := testbrowser.Call(p.Tab, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{
 		Clip: &cdppage.Viewport{X: at.X, Y: at.Y, Width: at.Width, Height: at.Height, Scale: 3},
 	})
 	picture, err := png.Decode(bytes.NewReader(shot.Data))
@@ -247,7 +248,7 @@ func testWithoutScripts(t *testing.T, c *chromium) {
 	p := c.open(t, onIPhone.withoutScripts())
 	p.visit(path)
 	p.checkShown("open", "store", "web")
-	p.checkSays("Spring")
+	p.Says("Spring")
 	p.checkLeads("open", "shop://sale")
 	p.checkLeads("store", appStore)
 	p.checkLeads("web", "https://shop.example.com/")
@@ -283,28 +284,28 @@ func testKeyboard(t *testing.T, c *chromium) {
 		var reached []string
 		shown := p.shown()
 		for range shown {
-			p.do(chromedp.KeyEvent(kb.Tab))
-			reached = append(reached, evaluate[string](p, `document.activeElement.id`))
-			if ring := evaluate[string](p, `getComputedStyle(document.activeElement).outlineStyle`); ring == "none" {
+			p.Key(kb.Tab)
+			reached = append(reached, testbrowser.Evaluate[string](p.Tab, `document.activeElement.id`))
+			if ring := testbrowser.Evaluate[string](p.Tab, `getComputedStyle(document.activeElement).outlineStyle`); ring == "none" {
 				t.Errorf("%s: #%s does not show that it has the focus", test.name, reached[len(reached)-1])
 			}
 		}
 		if !slices.Equal(reached, shown) || len(shown) == 0 {
 			t.Errorf("%s: keys reach %q of %q", test.name, reached, shown)
 		}
-		if nameless := evaluate[[]string](p, `[...document.querySelectorAll("a,button,[role=img]")]
+		if nameless := testbrowser.Evaluate[[]string](p.Tab, `[...document.querySelectorAll("a,button,[role=img]")]
 			.filter(e => !(e.ariaLabel || e.textContent).trim()).map(e => e.outerHTML)`); len(nameless) > 0 {
 			t.Errorf("%s: nothing is said aloud for %q", test.name, nameless)
 		}
-		if headings := evaluate[int](p, `document.querySelectorAll("h1").length`); headings != 1 {
+		if headings := testbrowser.Evaluate[int](p.Tab, `document.querySelectorAll("h1").length`); headings != 1 {
 			t.Errorf("%s: %d headings", test.name, headings)
 		}
 	}
 	p.become(onIPad)
 	p.visit(path)
-	p.do(chromedp.KeyEvent(kb.Tab))
-	if led := p.leadsBy(func() { p.do(chromedp.KeyEvent(kb.Enter)) }); led != "shop://sale" {
+	p.Key(kb.Tab)
+	if led := p.leadsBy(func() { p.Key(kb.Enter) }); led != "shop://sale" {
 		t.Errorf("the key led to %s", led)
 	}
-	tokenOf(t, p.readClipboard(), short)
+	tokenOf(t, p.ReadClipboard(), short)
 }

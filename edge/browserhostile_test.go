@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"deeplink/shared/testbrowser"
 )
 
 // Each of these breaks out of some place that text may be put into. What runs nevertheless opens a dialog.
@@ -141,13 +143,13 @@ func testHostileLinks(t *testing.T, c *chromium) {
 			t.Parallel()
 			p := c.open(t, test.as)
 			p.visit(test.tame)
-			want := evaluate[string](p, shape)
+			want := testbrowser.Evaluate[string](p.Tab, shape)
 			for _, h := range test.links {
 				p.visit(h.at)
-				if got := evaluate[string](p, shape); got != want {
+				if got := testbrowser.Evaluate[string](p.Tab, shape); got != want {
 					t.Errorf("%q: the page is made of\n%s\nexpected\n%s", h, got, want)
 				}
-				got := evaluate[string](p, schemes)
+				got := testbrowser.Evaluate[string](p.Tab, schemes)
 				if got = strings.TrimPrefix(got, "http: "); got != strings.TrimPrefix(test.schemes, "http: ") {
 					t.Errorf("%q: the page leads to %s, expected %s", h, got, test.schemes)
 				}
@@ -159,13 +161,13 @@ func testHostileLinks(t *testing.T, c *chromium) {
 					p.checkText(`document.getElementById("web").getAttribute("href")`, h.fallback)
 				}
 				if test.name == "Android" {
-					opened := takeIntent(t, evaluate[string](p, `document.getElementById("open").dataset.app`))
+					opened := takeIntent(t, testbrowser.Evaluate[string](p.Tab, `document.getElementById("open").dataset.app`))
 					referrerOf(t, opened.extras["S.browser_fallback_url"])
 					if len(opened.extras) != 3 || opened.extras["package"] != "com.example.shop" || opened.extras["scheme"] != "shopdroid" {
 						t.Errorf("%q: the button opens %+v", h, opened)
 					}
 				}
-				if faults := p.takeFaults(); len(faults) > 0 {
+				if faults := p.TakeFaults(); len(faults) > 0 {
 					t.Errorf("%q: %q", h, faults)
 				}
 			}
@@ -175,7 +177,7 @@ func testHostileLinks(t *testing.T, c *chromium) {
 
 func (p *tab) checkText(expression, want string) {
 	p.t.Helper()
-	if got := evaluate[string](p, expression); got != want {
+	if got := testbrowser.Evaluate[string](p.Tab, expression); got != want {
 		p.t.Errorf("%s is %q, expected %q", expression, got, want)
 	}
 }
@@ -196,21 +198,21 @@ func testHostileQueries(t *testing.T, c *chromium) {
 		t.Run(name, func(t *testing.T) {
 			p := c.open(t, v)
 			p.visit(path)
-			tame := evaluate[string](p, shape)
+			tame := testbrowser.Evaluate[string](p.Tab, shape)
 			for _, query := range []string{
 				`"><script>alert(1)</script>`, `'onclick='alert(2)`, `a="onclick="alert(3)`, `javascript:alert(4)`, `redirect=//evil.example`,
 				`[[token]]{{.}}`, "\u202e\u00e9",
 				`&amp;quot;&lt;`, `url=javascript:alert(5)//`, `%22%3E%3Cscript%3Ealert(6)%3C/script%3E`,
 			} {
 				p.visit(path + "?" + query)
-				if got := evaluate[string](p, shape); got != tame {
+				if got := testbrowser.Evaluate[string](p.Tab, shape); got != tame {
 					t.Errorf("%q: the page is made of\n%s\nexpected\n%s", query, got, tame)
 				}
-				web, err := url.Parse(evaluate[string](p, `document.getElementById("web").href`))
+				web, err := url.Parse(testbrowser.Evaluate[string](p.Tab, `document.getElementById("web").href`))
 				if err != nil || web.Scheme != "https" || web.Host != "shop.example.com" || web.Path != "/" {
 					t.Errorf("%q: the page leads to %s", query, web)
 				}
-				if faults := p.takeFaults(); len(faults) > 0 {
+				if faults := p.TakeFaults(); len(faults) > 0 {
 					t.Errorf("%q: %q", query, faults)
 				}
 			}

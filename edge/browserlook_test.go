@@ -2,13 +2,12 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	cdppage "github.com/chromedp/cdproto/page"
+	"deeplink/shared/testbrowser"
 )
 
 // screenshots is where a person finds what the pages look like. It is not under version control.
@@ -73,9 +72,6 @@ func (c *chromium) looks(t *testing.T, orgKey string) []look {
 }
 
 func testScreenshots(t *testing.T, c *chromium) {
-	if err := os.MkdirAll(screenshots, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	looks := c.looks(t, "look")
 	p := c.open(t, looks[0].v)
 	for _, l := range looks {
@@ -83,16 +79,16 @@ func testScreenshots(t *testing.T, c *chromium) {
 		p.visit(l.path)
 		for _, width := range []int64{360, 768, 1280} {
 			const least = 800
-			p.size(width, least, l.v.touch)
-			if wide := evaluate[int64](p, `document.documentElement.scrollWidth`); wide > width {
+			p.Size(width, least, l.v.touch)
+			if wide := testbrowser.Evaluate[int64](p.Tab, `document.documentElement.scrollWidth`); wide > width {
 				t.Errorf("%s is %d pixels wide, the screen %d", l.name, wide, width)
 			}
-			if long := evaluate[int64](p, `document.documentElement.scrollHeight`); long > least {
-				p.size(width, long, l.v.touch)
+			if long := testbrowser.Evaluate[int64](p.Tab, `document.documentElement.scrollHeight`); long > least {
+				p.Size(width, long, l.v.touch)
 			}
 			for _, scheme := range []string{"light", "dark"} {
-				p.prefer(scheme)
-				p.shoot(fmt.Sprintf("%s-%d-%s.png", l.name, width, scheme))
+				p.Prefer(scheme)
+				p.Shoot(filepath.Join(screenshots, fmt.Sprintf("%s-%d-%s.png", l.name, width, scheme)))
 			}
 		}
 		p.checkNoFaultsBut(l)
@@ -102,55 +98,12 @@ func testScreenshots(t *testing.T, c *chromium) {
 // checkNoFaultsBut allows what the console says of the status of a page about an error.
 func (p *tab) checkNoFaultsBut(l look) {
 	p.t.Helper()
-	for _, fault := range p.takeFaults() {
+	for _, fault := range p.TakeFaults() {
 		if l.status == 200 || !strings.Contains(fault, fmt.Sprintf("status of %d", l.status)) {
 			p.t.Errorf("%s: %s", l.name, fault)
 		}
 	}
 }
-
-// shoot keeps a picture of what the tab shows.
-func (p *tab) shoot(name string) {
-	p.t.Helper()
-	quick := true
-	shot := call(p, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{OptimizeForSpeed: &quick})
-	if err := os.WriteFile(filepath.Join(screenshots, name), shot.Data, 0o644); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// faint are the texts whose contrast with what is behind them is below what WCAG 2.2 asks for (1.4.3): 4.5, or 3 for large ones.
-const faint = `
-(() => {
-	const rgba = (color) => {
-		const context = new OffscreenCanvas(1, 1).getContext("2d")
-		context.fillStyle = color
-		context.fillRect(0, 0, 1, 1)
-		return [...context.getImageData(0, 0, 1, 1).data]
-	}
-	const luminance = ([r, g, b]) => {
-		const linear = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4
-		return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
-	}
-	const behind = (e) => {
-		for (; e; e = e.parentElement) {
-			const color = rgba(getComputedStyle(e).backgroundColor)
-			if (color[3] === 255) return color
-		}
-		return [255, 255, 255, 255]
-	}
-	const found = []
-	for (const e of document.querySelectorAll("body *")) {
-		const text = [...e.childNodes].filter(n => n.nodeType === Node.TEXT_NODE).map(n => n.data.trim()).join("")
-		if (!text || !e.checkVisibility() || e.closest("script,style,svg")) continue
-		const style = getComputedStyle(e), size = parseFloat(style.fontSize)
-		const [a, b] = [luminance(rgba(style.color)), luminance(behind(e))].sort((a, b) => b - a)
-		const ratio = (a + 0.05) / (b + 0.05)
-		const least = size >= 24 || size >= 18.66 && style.fontWeight >= 700 ? 3 : 4.5
-		if (ratio < least) found.push(text + ": " + ratio.toFixed(2))
-	}
-	return found
-})()`
 
 func testContrast(t *testing.T, c *chromium) {
 	looks := c.looks(t, "wcag")
@@ -160,11 +113,11 @@ func testContrast(t *testing.T, c *chromium) {
 		p.visit(l.path)
 		grounds := make(map[string]bool)
 		for _, scheme := range []string{"light", "dark"} {
-			p.prefer(scheme)
-			if found := evaluate[[]string](p, faint); len(found) > 0 {
+			p.Prefer(scheme)
+			if found := p.Faint(); len(found) > 0 {
 				t.Errorf("%s, %s: %q", l.name, scheme, found)
 			}
-			grounds[evaluate[string](p, `getComputedStyle(document.body).backgroundColor`)] = true
+			grounds[testbrowser.Evaluate[string](p.Tab, `getComputedStyle(document.body).backgroundColor`)] = true
 		}
 		if len(grounds) != 2 {
 			t.Errorf("%s looks the same in the dark: %v", l.name, grounds)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"deeplink/deploy/stack"
 	"deeplink/shared/daemon"
@@ -199,6 +200,9 @@ func (h *house) makeLink(t *testing.T, token, body string) {
 		t.Fatalf("POST /portal/links %s: %d %s", body, status, answer)
 	}
 }
+
+// bound is how long an answer may take. Beside other work on few cores that is a while.
+const bound = time.Minute
 
 // click returns the status with which the edge answers a short URL, and where that leads.
 func (h *house) click(t *testing.T, o tenant, code string) (status int, location string) {

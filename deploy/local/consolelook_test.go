@@ -2,13 +2,12 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/page"
+	"deeplink/shared/testbrowser"
 )
 
 // screenshots is where a person finds what the console looks like. It is not under version control.
@@ -16,53 +15,50 @@ var screenshots = filepath.Join("..", "..", ".run", "screenshots")
 
 // testLooks shows every section and dialog, on narrow and wide screens, by day and by night.
 func testLooks(t *testing.T, h *house, p *tab) {
-	if err := os.MkdirAll(screenshots, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	p.visit(h.control.URL() + "/console")
-	p.says("Session token")
+	p.Visit(h.control.URL() + "/console")
+	p.Says("Session token")
 	p.look("signin")
 
 	o := h.fillShop(t)
 	p.signIn(h, o, "owner")
-	p.says("Spring sale")
+	p.Says("Spring sale")
 	p.look("links")
-	p.press("#create")
+	p.Press("#create")
 	p.look("create")
-	p.press(`dialog button[type="submit"]`)
-	p.says("Is required.")
+	p.Press(`dialog button[type="submit"]`)
+	p.Says("Is required.")
 	p.look("create-refused")
-	p.press(`dialog .icon`)
-	p.press(named("QR code: Spring sale"))
-	p.holds(`document.querySelector("dialog img")?.naturalWidth > 0`)
+	p.Press(`dialog .icon`)
+	p.Press(named("QR code: Spring sale"))
+	p.Holds(`document.querySelector("dialog img")?.naturalWidth > 0`)
 	p.look("qr")
-	p.press(`dialog .icon`)
-	p.press(named("Delete: Spring sale"))
+	p.Press(`dialog .icon`)
+	p.Press(named("Delete: Spring sale"))
 	p.look("delete")
-	p.press(`dialog .icon`)
+	p.Press(`dialog .icon`)
 	p.section("keys")
 	p.look("keys")
-	p.press("#regenerate-CLIENT")
+	p.Press("#regenerate-CLIENT")
 	p.look("regenerate")
-	p.press(`dialog button[type="submit"]`)
-	p.holds(`document.getElementById("raw-key") !== null`)
+	p.Press(`dialog button[type="submit"]`)
+	p.Holds(`document.getElementById("raw-key") !== null`)
 	p.look("raw-key")
-	p.press("#copy-key")
-	p.press("#stored")
+	p.Press("#copy-key")
+	p.Press("#stored")
 	p.closed()
 	p.section("domains")
-	p.press(named("Verify go.example.com now"))
-	p.says("DNS gave no answer")
+	p.Press(named("Verify go.example.com now"))
+	p.Says("DNS gave no answer")
 	p.look("domains")
 	for _, name := range []string{"app", "plan", "audit"} {
 		p.section(name)
 		p.look(name)
 	}
-	p.press("#choose-enterprise, #sections a[href='#plan']")
-	p.holds(`document.querySelector("#content > .plan") !== null`)
-	p.press("#choose-enterprise")
-	p.holds(`document.getElementById("checkout") !== null`)
-	p.minds("status of 422")
+	p.Press("#choose-enterprise, #sections a[href='#plan']")
+	p.Holds(`document.querySelector("#content > .plan") !== null`)
+	p.Press("#choose-enterprise")
+	p.Holds(`document.getElementById("checkout") !== null`)
+	p.Minds("status of 422")
 	p.look("checkout")
 
 	free := h.tenant(t, "A small organization with a name that is longer than most", "free")
@@ -103,40 +99,31 @@ func (h *house) fillShop(t *testing.T) tenant {
 // look keeps pictures of what is shown, and minds what is too wide or too faint.
 func (p *tab) look(name string) {
 	p.t.Helper()
-	if found := blunder.FindAllString(p.text(), -1); len(found) > 0 {
+	if found := blunder.FindAllString(p.Text(), -1); len(found) > 0 {
 		p.t.Errorf("%s says %q", name, found)
 	}
 	for _, width := range []int64{360, 1280} {
 		const least = 800
-		p.size(width, least)
-		if wide := evaluate[int64](p, `document.documentElement.scrollWidth`); wide > width {
+		p.Size(width, least, false)
+		if wide := testbrowser.Evaluate[int64](p.Tab, `document.documentElement.scrollWidth`); wide > width {
 			p.t.Errorf("%s is %d pixels wide, the screen %d", name, wide, width)
 		}
-		if wide := evaluate[[]string](p, tooWide); len(wide) > 0 {
+		if wide := testbrowser.Evaluate[[]string](p.Tab, tooWide); len(wide) > 0 {
 			p.t.Errorf("%s at %d pixels: too wide are %q", name, width, wide)
 		}
-		if long := evaluate[int64](p, `Math.max(document.documentElement.scrollHeight, (document.querySelector("dialog[open]")?.scrollHeight ?? 0) + 40)`); long > least {
-			p.size(width, long)
+		if long := testbrowser.Evaluate[int64](p.Tab, `Math.max(document.documentElement.scrollHeight, (document.querySelector("dialog[open]")?.scrollHeight ?? 0) + 40)`); long > least {
+			p.Size(width, long, false)
 		}
 		for _, scheme := range []string{"light", "dark"} {
-			p.prefer(scheme)
-			if found := evaluate[[]string](p, faint); len(found) > 0 {
+			p.Prefer(scheme)
+			if found := p.Faint(); len(found) > 0 {
 				p.t.Errorf("%s, %s, is too faint: %q", name, scheme, found)
 			}
-			p.shoot(fmt.Sprintf("console-%s-%d-%s.png", name, width, scheme))
+			p.Shoot(filepath.Join(screenshots, fmt.Sprintf("console-%s-%d-%s.png", name, width, scheme)))
 		}
 	}
-	p.prefer("light")
-	p.size(1280, 900)
-}
-
-func (p *tab) shoot(name string) {
-	p.t.Helper()
-	quick := true
-	shot := call(p, page.CaptureScreenshot, page.CaptureScreenshotParams{OptimizeForSpeed: &quick})
-	if err := os.WriteFile(filepath.Join(screenshots, name), shot.Data, 0o644); err != nil {
-		p.t.Fatal(err)
-	}
+	p.Prefer("light")
+	p.Size(1280, 900, false)
 }
 
 // blunder is what no text for people has in it.
@@ -145,37 +132,3 @@ var blunder = regexp.MustCompile(`false|null|undefined|NaN|\[object`)
 // tooWide are the elements whose content does not fit, without a scroll bar, into what is visible of them.
 const tooWide = `[...document.querySelectorAll("dialog[open], .card, .section, #bar, nav")].
 	filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1).map(e => e.tagName + "." + e.className)`
-
-// faint are the texts whose contrast with what is behind them is below what WCAG 2.2 asks for (1.4.3): 4.5, or 3 for large ones. What
-// a dialog covers is left out.
-const faint = `
-(() => {
-	const rgba = (color) => {
-		const context = new OffscreenCanvas(1, 1).getContext("2d")
-		context.fillStyle = color
-		context.fillRect(0, 0, 1, 1)
-		return [...context.getImageData(0, 0, 1, 1).data]
-	}
-	const luminance = ([r, g, b]) => {
-		const linear = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4
-		return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
-	}
-	const behind = (e) => {
-		for (; e; e = e.parentElement) {
-			const color = rgba(getComputedStyle(e).backgroundColor)
-			if (color[3] === 255) return color
-		}
-		return [255, 255, 255, 255]
-	}
-	const found = []
-	for (const e of (document.querySelector("dialog[open]") ?? document.body).querySelectorAll("*")) {
-		const text = [...e.childNodes].filter(n => n.nodeType === Node.TEXT_NODE).map(n => n.data.trim()).join("")
-		if (!text || !e.checkVisibility() || e.closest("script,style,svg,option,:disabled")) continue
-		const style = getComputedStyle(e), size = parseFloat(style.fontSize)
-		const [a, b] = [luminance(rgba(style.color)), luminance(behind(e))].sort((a, b) => b - a)
-		const ratio = (a + 0.05) / (b + 0.05)
-		const least = size >= 24 || size >= 18.66 && style.fontWeight >= 700 ? 3 : 4.5
-		if (ratio < least) found.push(text + ": " + ratio.toFixed(2))
-	}
-	return found
-})()`

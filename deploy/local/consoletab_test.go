@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/audits"
+
+	"deeplink/shared/testbrowser"
+)
+
+// tab is the console in front of an administrator.
+type tab struct {
+	*testbrowser.Tab
+	t *testing.T
+}
+
+func openTab(t *testing.T, browser *testbrowser.Browser, h *house) *tab {
+	t.Helper()
+	return &tab{t: t, Tab: browser.Open(t, testbrowser.Options{
+		Origins:   []string{h.control.URL(), h.identityURL, "blob:", "data:"},
+		Forwarded: true,
+		Expected:  []audits.InspectorIssueCode{audits.InspectorIssueCodePerformanceIssue}, // it minds that the test itself looks for cookies
+	})}
+}
+
+// signIn pastes a token of a role.
+func (p *tab) signIn(h *house, o tenant, role string) {
+	p.t.Helper()
+	p.Visit(h.control.URL() + "/console")
+	p.paste(h.token(p.t, o, role))
+	p.ready()
+}
+
+// paste enters a session token.
+func (p *tab) paste(token string) {
+	p.t.Helper()
+	p.Write(`[name="token"]`, token)
+	p.Press(`#signin form:not(.development) button[type="submit"]`)
+}
+
+// ready waits until a section is there, with the session above it.
+func (p *tab) ready() {
+	p.t.Helper()
+	p.Holds(`document.getElementById("signin").hidden && document.querySelector("#content .section h1") !== null`)
+}
+
+// section goes to one by the navigation.
+func (p *tab) section(name string) {
+	p.t.Helper()
+	p.Press(`#sections a[href="#` + name + `"]`)
+	p.Holds(`document.querySelector("#content > .` + name + ` h1") !== null`)
+}
+
+// closed waits until no dialog is open, when what it did is done.
+func (p *tab) closed() {
+	p.t.Helper()
+	p.Holds(`document.querySelector("dialog[open]") === null`)
+}
+
+// named is the selector of a button by its accessible name.
+func named(name string) string { return fmt.Sprintf(`[aria-label=%q]`, name) }
+
+func (p *tab) checkErrorAt(field, words string) {
+	p.t.Helper()
+	said := testbrowser.Evaluate[string](p.Tab, fmt.Sprintf(`(() => {
+		const input = document.querySelector('[name=%q]')
+		return input.getAttribute("aria-describedby").split(" ").map(id => document.getElementById(id)).find(e => e.classList.contains("error")).innerText
+	})()`, field))
+	if said == "" || !strings.Contains(strings.ToLower(said), strings.ToLower(words)) {
+		p.t.Errorf("at %s the page says %q, expected something about %s", field, said, words)
+	}
+}
