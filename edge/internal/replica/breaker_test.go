@@ -1,0 +1,80 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"deeplink/shared/feed"
+	"deeplink/shared/testdb"
+	"deeplink/shared/testredis"
+)
+
+func TestStaleIfError(t *testing.T) {
+	t.Parallel()
+	const lease, stale = 600 * time.Millisecond, 4 * time.Second
+	start := func(t *testing.T, stale time.Duration) (*fixture, *testdb.Server) {
+		server := testdb.NewServer(t)
+		f := &fixture{ended: make(chan error, 1)}
+		f.start(t, server.Database.URL, server.Database.EdgeURL, testredis.New(t).URL(), func(o *Options) { o.Lease, o.StaleIfError = lease, stale })
+		f.seed(t, sharedDomainID)
+		f.untilReady(t)
+		f.untilCached(t, "abcd", "code")
+		if err := server.StopImmediate(); err != nil {
+			t.Fatal(err)
+		}
+		return f, server
+	}
+	t.Run("serves what it holds for the time allowed, then nothing, then goes on", func(t *testing.T) {
+		t.Parallel()
+		f, server := start(t, stale)
+		begun := f.lease.Load().begun
+		until(t, "the end of the lease", func() bool { return f.Ready() != nil })
+		f.mustGet(t, "abcd", "code", "v1")
+		until(t, "the end of the time allowed", func() bool {
+			value, err := f.get("abcd", "code")
+			if err == nil && value == "v1" && time.Since(begun) > lease+stale+100*time.Millisecond {
+				t.Fatalf("still served %v after the last poll", time.Since(begun))
+			}
+			return errors.Is(err, ErrUnavailable)
+		})
+		if err := server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.untilReady(t)
+		f.mustGet(t, "abcd", "code", "v1")
+	})
+	t.Run("a hint still ends it", func(t *testing.T) {
+		t.Parallel()
+		f, _ := start(t, stale)
+		until(t, "the end of the lease", func() bool { return f.Ready() != nil })
+		f.apply(string(feed.Change{ID: 1, XID: 1, Tags: []string{"k:abcd/code"}}.Encode()))
+		if value, err := f.get("abcd", "code"); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Get = %q, %v; want ErrUnavailable", value, err)
+		}
+	})
+	t.Run("zero means not at all", func(t *testing.T) {
+		t.Parallel()
+		f, _ := start(t, 0)
+		until(t, "the end of the lease", func() bool { return f.Ready() != nil })
+		if value, err := f.get("abcd", "code"); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Get = %q, %v; want ErrUnavailable", value, err)
+		}
+	})
+}
+
+func TestFailedStatementIsNotAnUnreachableDatabase(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) { o.Lease = 500 * time.Millisecond })
+	f.seed(t, sharedDomainID)
+	f.untilReady(t)
+	f.untilCached(t, "abcd", "code")
+	f.exec(t, `revoke select on links from deeplink_edge`)
+	f.exec(t, `update links set path = 'v2'`)
+	f.nextLease(t)
+	if value, err := f.get("abcd", "code"); err == nil || errors.Is(err, ErrUnavailable) {
+		t.Errorf("Get = %q, %v; want the statement's error", value, err)
+	}
+	f.exec(t, `grant select on links to deeplink_edge`)
+	f.mustGet(t, "abcd", "code", "v2")
+}

@@ -1,0 +1,75 @@
+package replica
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// However long a poll takes, its lease counts from when it began.
+func TestLeaseCountsFromTheBeginOfThePoll(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.untilReady(t)
+	tx, err := f.owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `lock table changes in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a poll that waits for its window", func() bool {
+		var waiting bool
+		err := tx.QueryRow(context.Background(), `select exists (select from pg_locks where relation = 'changes'::regclass and not granted)`).Scan(&waiting)
+		return err == nil && waiting
+	})
+	waiting, before := time.Now(), f.lease.Load()
+	time.Sleep(100 * time.Millisecond) // the poll takes this long at least
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the next lease", func() bool { return f.lease.Load() != before })
+	if begun := f.lease.Load().begun; begun.After(waiting) {
+		t.Errorf("the lease counts from %v after its poll began to wait for an answer", begun.Sub(waiting))
+	}
+}
+
+func TestLeaseEndsByEitherClock(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	tests := []struct {
+		name string
+		l    *lease
+		want bool
+	}{
+		{"none", nil, false},
+		{"just begun", &lease{begun: now}, true},
+		{"over by both", &lease{begun: now.Add(-time.Second)}, false},
+		{"over by the wall alone, after a machine slept", &lease{begun: now.Add(-time.Second).Round(0)}, false},
+	}
+	for _, test := range tests {
+		if got := test.l.covers(now, time.Second); got != test.want {
+			t.Errorf("%s: covers = %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestLeaveGivesUpTheLeaseAndThenTheRow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.seed(t, sharedDomainID)
+	f.untilReady(t)
+	f.untilCached(t, "abcd", "code")
+	if err := f.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var rows int
+	if err := f.owner.QueryRow(t.Context(), `select count(*) from edges`).Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("%d rows in edges after Leave, %v", rows, err)
+	}
+	if f.lease.Load() != nil {
+		t.Error("a lease after Leave")
+	}
+	f.exec(t, `update links set path = 'v2'`)
+	f.mustGet(t, "abcd", "code", "v2")
+}

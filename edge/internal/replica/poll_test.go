@@ -1,0 +1,125 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"deeplink/shared/feed"
+)
+
+func TestEveryKindOfChangeIsAppliedByThePoll(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, domain, domainID, statement, want string }{
+		{"edit", "abcd", sharedDomainID, `update links set path = 'v2'`, "v2"},
+		{"delete", "abcd", sharedDomainID, `delete from links`, ""},
+		{"rename", "abcd", sharedDomainID, `update links set short_code = 'other'`, ""},
+		{"moved to another domain", "abcd", sharedDomainID, `update links set domain_id = '` + customDomainID + `'`, ""},
+		{"edit on a custom domain", "go.example.com", customDomainID, `update links set path = 'v2'`, "v2"},
+		{"custom domain no longer verified", "go.example.com", customDomainID, `update domains set status = 'pending' where host is not null`, ""},
+		{"truncate", "abcd", sharedDomainID, `truncate links`, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			f.seed(t, test.domainID)
+			f.untilReady(t)
+			f.mustGet(t, test.domain, "code", "v1")
+			f.untilCached(t, test.domain, "code")
+			f.exec(t, test.statement)
+			f.nextLease(t)
+			f.mustGet(t, test.domain, "code", test.want)
+		})
+	}
+}
+
+func TestOrganizationsChangeReachesLinksOnItsCustomDomain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.seed(t, customDomainID)
+	f.untilReady(t)
+	f.untilCached(t, "go.example.com", "code")
+	before := f.counts.loads.Load()
+	f.exec(t, `update organizations set suspended = true`)
+	f.nextLease(t)
+	f.mustGet(t, "go.example.com", "code", "v1")
+	if f.counts.loads.Load() == before {
+		t.Error("answered from before the suspension: no load after it")
+	}
+}
+
+// The window must not miss a transaction, in whatever order identities are taken and transactions commit.
+func TestPollMissesNoTransaction(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.untilReady(t)
+	const writers, rounds = 8, 25
+	var group sync.WaitGroup
+	for w := range writers {
+		conn, err := pgx.Connect(t.Context(), f.database.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			defer conn.Close(context.Background())
+			for i := range rounds {
+				tag := fmt.Sprintf("k:abcd/%d-%d", w, i)
+				before := f.stamps.tags[f.stamps.stripe(tag)].Load()
+				tx, err := conn.Begin(context.Background())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := tx.Exec(context.Background(), `insert into changes (tags) values ($1)`, []string{tag}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(rand.N(100 * time.Millisecond)) // transactions overlap, and commit in another order than they began
+				if err := tx.Commit(context.Background()); err != nil {
+					t.Error(err)
+				}
+				committed := time.Now()
+				for end := committed.Add(bound); !f.lease.Load().begun.After(committed); time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Error("no lease")
+						return
+					}
+				}
+				if f.stamps.tags[f.stamps.stripe(tag)].Load() == before {
+					t.Errorf("a lease from after the commit of %s, which was never bumped", tag)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestEverythingIsForgottenWhenTheWindowCannotBeTrusted(t *testing.T) {
+	t.Parallel()
+	snapshot, err := feed.ParseSnapshot("5:7:6")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	good := window{snapshot: snapshot, begun: now, timeline: "1"}
+	tests := []struct {
+		name string
+		old  window
+		want bool
+	}{
+		{"the poll before", good, true},
+		{"no poll before", window{}, false},
+		{"another server or timeline", window{snapshot: snapshot, begun: now, timeline: "2"}, false},
+		{"older than half of what control keeps", window{snapshot: snapshot, begun: now.Add(-windowAge), timeline: "1"}, false},
+	}
+	for _, test := range tests {
+		if got := test.old.trusts(good); got != test.want {
+			t.Errorf("%s: trusts = %v, want %v", test.name, got, test.want)
+		}
+	}
+}

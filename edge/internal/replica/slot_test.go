@@ -1,0 +1,71 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"deeplink/shared/testredis"
+)
+
+func TestSlotBelongsToOneProcess(t *testing.T) {
+	t.Parallel()
+	first := newFixture(t, nil)
+	first.untilReady(t)
+	second := &fixture{ended: make(chan error, 2)}
+	second.start(t, first.database.URL, first.database.EdgeURL, testredis.New(t).URL(), nil)
+	select {
+	case err := <-second.ended:
+		second.ended <- err
+		if !errors.Is(err, ErrSlotTaken) {
+			t.Errorf("the second process ended with %v, want ErrSlotTaken", err)
+		}
+	case <-time.After(bound):
+		t.Fatal("two processes run on one slot")
+	}
+	if err := first.Ready(); err != nil {
+		t.Errorf("the first process lost its lease: %v", err)
+	}
+}
+
+func TestCrashedProcessIsReplacedOnItsSlot(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.untilReady(t)
+	f.exec(t, `update edges set incarnation = gen_random_uuid()`) // another process took over: this one must end
+	select {
+	case err := <-f.ended:
+		f.ended <- err
+		if !errors.Is(err, ErrSlotTaken) {
+			t.Errorf("ended with %v, want ErrSlotTaken", err)
+		}
+	case <-time.After(bound):
+		t.Fatal("goes on though its slot was taken")
+	}
+	if f.lease.Load() != nil {
+		t.Error("still holds a lease")
+	}
+	// What is left in the table now is the row of a process that does not move.
+	next := &fixture{ended: make(chan error, 1)}
+	next.start(t, f.database.URL, f.database.EdgeURL, testredis.New(t).URL(), nil)
+	next.untilReady(t)
+	var incarnation string
+	if err := next.owner.QueryRow(t.Context(), `select incarnation::text from edges`).Scan(&incarnation); err != nil || incarnation != next.incarnation {
+		t.Errorf("the slot holds %s, %v; want the new process %s", incarnation, err, next.incarnation)
+	}
+}
+
+func TestRowThatWasDeletedIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.untilReady(t)
+	f.exec(t, `delete from edges`)
+	until(t, "a new row", func() bool {
+		var rows int
+		if err := f.owner.QueryRow(context.Background(), `select count(*) from edges where incarnation = $1`, f.incarnation).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows == 1
+	})
+}
