@@ -70,7 +70,7 @@ func readOrMakeKey(file string) (*rsa.PrivateKey, error) {
 			return nil, fmt.Errorf("make the identity key: %w", err)
 		}
 		block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
-		return key, os.WriteFile(file, pem.EncodeToMemory(block), 0o600)
+		return key, replace(file, pem.EncodeToMemory(block))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the identity key: %w", err)

@@ -4,10 +4,39 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
+
+func TestKeyIsKeptWhole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "identity.pem")
+	// Somebody was killed while writing.
+	if err := os.WriteFile(file+".new", []byte("-----BEGIN RSA"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made, err := readOrMakeKey(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := readOrMakeKey(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !made.Equal(read) {
+		t.Error("another key after a restart")
+	}
+	kept, err := os.ReadDir(dir)
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept are %v, %v; expected the key alone", kept, err)
+	}
+	if info, err := kept[0].Info(); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%s may be read by others, or by nobody: %v, %v", file, info.Mode(), err)
+	}
+}
 
 // TestOnlyTheConsoleMayReadTokens asks as pages do.
 func TestOnlyTheConsoleMayReadTokens(t *testing.T) {

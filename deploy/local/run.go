@@ -240,13 +240,18 @@ func free(addr string) bool {
 	return ln.Close() == nil
 }
 
-// writeJSON replaces file in one step: who reads it finds all of it or nothing. It holds keys, so only its owner may read it.
 func writeJSON(file string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", append(text, '\n'), 0o600); err != nil {
+	return replace(file, append(text, '\n'))
+}
+
+// replace gives file its content in one step: who reads it finds all of it or nothing, even when we are killed meanwhile. It holds keys,
+// so only its owner may read it.
+func replace(file string, content []byte) error {
+	if err := os.WriteFile(file+".new", content, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)
