@@ -72,8 +72,8 @@ func run(ctx context.Context) (err error) {
 	// The end must not be cut short by the signal that asked for it.
 	ending := context.WithoutCancel(ctx)
 	defer func() { err = errors.Join(err, s.Close(ending)) }()
-	if inside, _ := filepath.Rel(dir, s.Postgres.Dir); inside != "postgres" {
-		say.note("PostgreSQL's user can't reach %s; the data are in %s", dir, s.Postgres.Dir)
+	if elsewhere := s.PostgresElsewhere(); elsewhere != "" {
+		say.note("PostgreSQL's user can't reach %s; the data are in %s", dir, elsewhere)
 	}
 	demo, err := demoOrganization(ctx, s, filepath.Join(dir, "organization.json"))
 	if err != nil {
