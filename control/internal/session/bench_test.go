@@ -5,7 +5,7 @@ import "testing"
 func BenchmarkVerify(b *testing.B) {
 	p := new(provider)
 	p.publish(setOf(rsaKey(), ecdsaKey(), ed25519Key()))
-	v := newVerifier(b, Options{KeysURL: "https://id.example/keys", Transport: p})
+	v := newVerifierOf(b, p)
 	v.fetchesAre(b, 1)
 	for _, test := range []struct{ name, token, refused string }{
 		{"RS256", rsaKey().token(noon, nil, nil), ""},

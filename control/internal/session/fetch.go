@@ -31,15 +31,12 @@ var outcomes = []outcome{succeeded, unreachable, badStatus, badDocument, noKeys}
 
 func (o outcome) Error() string { return string(o) }
 
-// newClient returns a client that does what it is told: a redirect is an answer like any other.
-func newClient(transport http.RoundTripper) *http.Client {
-	if transport == nil {
-		own := http.DefaultTransport.(*http.Transport).Clone()
-		// A connection kept for the next fetch would be dead in ten minutes, and has no owner who closes it.
-		own.DisableKeepAlives = true
-		own.MaxResponseHeaderBytes = maxHeader
-		transport = own
-	}
+// newClient returns a client that goes by the proxy of the environment, and does what it is told: a redirect is an answer like any other.
+func newClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	// A connection kept for the next fetch would be dead in ten minutes, and has no owner who closes it.
+	transport.DisableKeepAlives = true
+	transport.MaxResponseHeaderBytes = maxHeader
 	return &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

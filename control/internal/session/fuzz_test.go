@@ -11,7 +11,7 @@ import (
 func newFuzzed(f *testing.F) *Verifier {
 	p := new(provider)
 	p.publish(setOf(rsaKey(), ecdsaKey(), ed25519Key()))
-	v := newVerifier(f, Options{KeysURL: "https://id.example/keys", Transport: p})
+	v := newVerifierOf(f, p)
 	v.fetchesAre(f, 1)
 	return v
 }

@@ -51,7 +51,7 @@ type view struct {
 
 func newKeyring(o Options, fetched func(outcome)) *keyring {
 	k := &keyring{
-		url: o.KeysURL, client: newClient(o.Transport), log: o.Log,
+		url: o.KeysURL, client: newClient(), log: o.Log,
 		asked: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting), fetched: fetched,
 	}
 	k.view.Store(&view{replaced: make(chan struct{})})

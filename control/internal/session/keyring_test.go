@@ -21,7 +21,7 @@ func bubble(t *testing.T, f func(t *testing.T, p *provider, v *Verifier), publis
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)
 		p.publish(setOf(published...))
-		f(t, p, newVerifier(t, Options{KeysURL: "https://id.example/keys", Transport: p}))
+		f(t, p, newVerifierOf(t, p))
 	})
 }
 

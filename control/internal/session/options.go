@@ -3,7 +3,6 @@ package session
 import (
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"net/url"
 )
@@ -19,9 +18,8 @@ type Options struct {
 	Audience string
 	// OrganizationClaim and RoleClaim are the names of claims. Empty: org_id and org_role.
 	OrganizationClaim, RoleClaim string
-	// Transport fetches the keys. Nil: HTTP with the proxy of the environment and without kept connections.
-	Transport http.RoundTripper
-	Log       *slog.Logger
+	// Log is told when the keys change and when they can't be fetched.
+	Log *slog.Logger
 }
 
 // Check returns what is wrong with the options.

@@ -183,6 +183,23 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // newVerifier returns a verifier that runs until the end of the test.
 func newVerifier(t testing.TB, o Options) *Verifier {
 	t.Helper()
+	v := idle(t, o)
+	run(t, v)
+	return v
+}
+
+// newVerifierOf returns one that asks p without a socket.
+func newVerifierOf(t testing.TB, p *provider) *Verifier {
+	t.Helper()
+	v := idle(t, Options{KeysURL: "https://id.example/keys"})
+	v.keyring.client.Transport = p
+	run(t, v)
+	return v
+}
+
+// idle returns a verifier that does not run yet.
+func idle(t testing.TB, o Options) *Verifier {
+	t.Helper()
 	if o.Issuer == "" {
 		o.Issuer = issuer
 	}
@@ -193,6 +210,10 @@ func newVerifier(t testing.TB, o Options) *Verifier {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return v
+}
+
+func run(t testing.TB, v *Verifier) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- v.Run(ctx) }()
@@ -207,7 +228,6 @@ func newVerifier(t testing.TB, o Options) *Verifier {
 			t.Error("Run did not end")
 		}
 	})
-	return v
 }
 
 // fetchesAre waits until n fetches are over.
