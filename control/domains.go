@@ -90,7 +90,7 @@ func readHost(x *exchange, r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	o := readObject(body, "host")
+	o := readKnown(body, "host")
 	sent, ok := o.text("host")
 	if err := o.err(); err != nil || !ok {
 		return "", err

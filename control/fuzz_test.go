@@ -199,7 +199,7 @@ func FuzzObject(f *testing.F) {
 		if strictjson.Check(body, maxDepth) != nil {
 			return // nobody reads it
 		}
-		o := readObject(body, "graceSeconds", "host")
+		o := readKnown(body, "graceSeconds", "host")
 		grace := o.integer("graceSeconds", 7, 0, 604800)
 		_, ok := o.text("host")
 		err := o.err()

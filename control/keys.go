@@ -77,7 +77,7 @@ func (s *server) regenerateKey(x *exchange, r *http.Request, organization catalo
 func keyTier(r *http.Request) (apikey.Tier, error) {
 	tier, ok := apikey.ParseTier(chi.URLParam(r, "tier"))
 	if !ok {
-		return "", catalog.Invalid{Fields: []catalog.FieldError{{Field: "tier", Message: "tier must be SERVER or CLIENT"}}}
+		return "", fault("tier", "must be SERVER or CLIENT")
 	}
 	return tier, nil
 }
@@ -91,7 +91,7 @@ func readGrace(x *exchange, r *http.Request) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	o := readObject(body, "graceSeconds")
+	o := readKnown(body, "graceSeconds")
 	grace := time.Duration(o.integer("graceSeconds", 0, 0, int(maxGrace/time.Second))) * time.Second
 	return grace, o.err()
 }

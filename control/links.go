@@ -138,7 +138,7 @@ func (s *server) gone(x *exchange, r *http.Request, organization catalog.Organiz
 func pathID(r *http.Request) (string, error) {
 	id, ok := catalog.ValidUUID(chi.URLParam(r, "id"))
 	if !ok {
-		return "", catalog.Invalid{Fields: []catalog.FieldError{{Field: "id", Message: "id must be a UUID"}}}
+		return "", fault("id", "must be a UUID")
 	}
 	return id, nil
 }

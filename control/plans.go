@@ -40,7 +40,7 @@ func readPlan(x *exchange, r *http.Request) (catalog.Plan, error) {
 	if err != nil {
 		return "", err
 	}
-	o := readObject(body, "plan")
+	o := readKnown(body, "plan")
 	name, ok := o.text("plan")
 	plan, known := catalog.ParsePlan(name)
 	if ok && !known {
@@ -64,7 +64,7 @@ func (s *server) checkOut(x *exchange, r *http.Request, organization catalog.Org
 		return err
 	}
 	if !plan.Terms().Paid {
-		return catalog.Invalid{Fields: []catalog.FieldError{{Field: "plan", Message: "plan must be one that is paid for"}}}
+		return fault("plan", "must be one that is paid for")
 	}
 	return writeJSON(x, http.StatusOK, checkedOut{s.checkout.address(organization.ID, plan, time.Now())})
 }

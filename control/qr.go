@@ -48,7 +48,7 @@ func (s *server) drawLink(p picture) authorized {
 			header.Del("ETag")
 			header.Set("Cache-Control", "no-store")
 			if errors.Is(err, qr.ErrSize) {
-				return catalog.Invalid{Fields: []catalog.FieldError{{Field: "size", Message: "size is too small for the QR code of this URL"}}}
+				return fault("size", "is too small for the QR code of this URL")
 			}
 			return err
 		}

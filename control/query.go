@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -23,11 +21,10 @@ const (
 	maxSearch    = catalog.MaxPath
 )
 
-// query reads query parameters and collects what is wrong with them: every bad one, once each. Parameters nobody asks for
-// are ignored.
+// query reads query parameters. Parameters nobody asks for are ignored.
 type query struct {
+	faults
 	values url.Values
-	bad    []catalog.FieldError
 }
 
 func readQuery(raw string) *query {
@@ -37,37 +34,6 @@ func readQuery(raw string) *query {
 		q.refuse("query", "is not properly encoded")
 	}
 	return q
-}
-
-// err returns a catalog.Invalid when something is wrong.
-func (q *query) err() error {
-	if q.bad == nil {
-		return nil
-	}
-	return catalog.Invalid{Fields: q.bad}
-}
-
-// invalid is everything that is wrong with a request whose parts were read one by one: the first error that is no
-// catalog.Invalid, otherwise all of those as one.
-func invalid(errs ...error) error {
-	var all catalog.Invalid
-	for _, err := range errs {
-		var bad catalog.Invalid
-		switch {
-		case errors.As(err, &bad):
-			all.Fields = append(all.Fields, bad.Fields...)
-		case err != nil:
-			return err
-		}
-	}
-	if all.Fields == nil {
-		return nil
-	}
-	return all
-}
-
-func (q *query) refuse(name, why string) {
-	q.bad = append(q.bad, catalog.FieldError{Field: name, Message: name + " " + why})
 }
 
 // one returns the value of a parameter that is there. One that is there twice is bad: two readers could take it differently.
@@ -88,13 +54,7 @@ func (q *query) integer(name string, unset, least, most int) int {
 	if !ok {
 		return unset
 	}
-	// ParseInt takes signs too.
-	n, err := strconv.Atoi(value)
-	if err != nil || strings.Trim(value, "0123456789") != "" || n < least || n > most {
-		q.refuse(name, fmt.Sprintf("must be an integer from %d to %d", least, most))
-		return unset
-	}
-	return n
+	return q.readInteger(name, value, unset, least, most)
 }
 
 func (q *query) boolean(name string) *bool {

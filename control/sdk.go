@@ -74,7 +74,7 @@ func (s *server) identifyDevice(x *exchange, r *http.Request, organization catal
 	if err != nil {
 		return err
 	}
-	o := readReport(body)
+	o := readObject(body)
 	device, user, traits := o.deviceID(), o.needed("userId", o.sized("userId", 1, maxUserID)), o.object("traits")
 	if err := o.err(); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (s *server) clearIdentity(x *exchange, r *http.Request, organization catalo
 	if err != nil {
 		return err
 	}
-	o := readReport(body)
+	o := readObject(body)
 	device := o.deviceID()
 	if err := o.err(); err != nil {
 		return err

@@ -41,16 +41,6 @@ var (
 	timestamp = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 )
 
-// readReport reads a body of the SDK, which readBody returned. Members that are not known are let pass: phones in the field are not
-// updated when the service is.
-func readReport(body []byte) *object {
-	o := new(object)
-	if json.Unmarshal(body, &o.values) != nil || o.values == nil {
-		o.refuse("body", "must be a JSON object")
-	}
-	return o
-}
-
 // sized returns a string of so many characters, nil when there is none.
 func (o *object) sized(name string, least, most int) *string {
 	value, ok := o.value(name)
@@ -180,7 +170,7 @@ type report struct {
 }
 
 func readSessionReport(body []byte) (report, error) {
-	o := readReport(body)
+	o := readObject(body)
 	r := report{
 		device: store.Device{
 			ID: o.deviceID(), Platform: o.blankable("platform"), OSVersion: o.blankable("osVersion"), AppVersion: o.blankable("appVersion"),
@@ -276,7 +266,7 @@ func readMembers(body []byte) (map[string]json.RawMessage, error) {
 	values := make(map[string]json.RawMessage)
 	if offence == nil {
 		if json.Unmarshal(body, &values) != nil || values == nil {
-			return nil, catalog.Invalid{Fields: []catalog.FieldError{{Field: "body", Message: "body must be a JSON object"}}}
+			return nil, fault("body", "must be a JSON object")
 		}
 		return values, nil
 	}

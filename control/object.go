@@ -2,46 +2,35 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
-
-	"deeplink/shared/catalog"
 )
 
-// object is a small JSON body. Like query it collects what is wrong with its members: every bad one, once each.
+// object is a small JSON body.
 type object struct {
+	faults
 	values map[string]json.RawMessage
-	bad    []catalog.FieldError
 }
 
-// readObject reads a body that readBody returned. Members other than the known ones are bad.
-func readObject(body []byte, known ...string) *object {
+// readObject reads a body that readBody returned. Members nobody asks for are let pass: phones in the field are not updated when the
+// service is.
+func readObject(body []byte) *object {
 	o := new(object)
 	if json.Unmarshal(body, &o.values) != nil || o.values == nil {
 		o.refuse("body", "must be a JSON object")
-		return o
 	}
+	return o
+}
+
+// readKnown is readObject where members other than the known ones are bad.
+func readKnown(body []byte, known ...string) *object {
+	o := readObject(body)
 	for _, name := range slices.Sorted(maps.Keys(o.values)) {
 		if !slices.Contains(known, name) {
 			o.refuse(name, "is not a known field")
 		}
 	}
 	return o
-}
-
-// err returns a catalog.Invalid when something is wrong.
-func (o *object) err() error {
-	if o.bad == nil {
-		return nil
-	}
-	return catalog.Invalid{Fields: o.bad}
-}
-
-func (o *object) refuse(name, why string) {
-	o.bad = append(o.bad, catalog.FieldError{Field: name, Message: name + " " + why})
 }
 
 // value returns a member that is there and is not null.
@@ -73,10 +62,5 @@ func (o *object) integer(name string, unset, least, most int) int {
 	if !ok {
 		return unset
 	}
-	n, err := strconv.Atoi(string(value))
-	if err != nil || strings.Trim(string(value), "0123456789") != "" || n < least || n > most {
-		o.refuse(name, fmt.Sprintf("must be an integer from %d to %d", least, most))
-		return unset
-	}
-	return n
+	return o.readInteger(name, string(value), unset, least, most)
 }
