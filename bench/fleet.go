@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -99,11 +97,10 @@ func (f *fleet) close(ctx context.Context) error {
 func freeAddrs(n int) ([]string, error) {
 	addrs := make([]string, n)
 	for i := range addrs {
-		port, err := daemon.FreePort()
-		if err != nil {
+		var err error
+		if addrs[i], err = daemon.FreeAddr(); err != nil {
 			return nil, fmt.Errorf("find %d free ports: %w", n, err)
 		}
-		addrs[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	}
 	return addrs, nil
 }

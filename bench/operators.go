@@ -147,15 +147,7 @@ func (w *handWriter) work(ctx context.Context) {
 }
 
 func (w *handWriter) create(ctx context.Context) {
-	if w.subject == nil {
-		w.take(func(name string) []address { return []address{{path: "/" + w.caller.orgKey + "/" + name}} })
-	}
-	to := w.next()
-	var said reply
-	outcome := w.change("create", history.Create, to, func() history.Outcome {
-		said = w.caller.call(ctx, http.MethodPost, "/links", fields{"path": "/x", "shortCode": w.Name, "fallbackUrl": w.target(to)}, patience)
-		return said.outcome
-	})
+	said, _, outcome := w.createLink(ctx)
 	if answered(outcome) {
 		w.id = said.id
 	} else if outcome != history.Refused {

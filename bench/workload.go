@@ -79,6 +79,20 @@ func (w *writer) rest(ctx context.Context, span time.Duration) bool {
 	return pause(ctx, time.Duration(w.random.ExpFloat64()*float64(span)))
 }
 
+// createLink asks once for a link at the address of the writer, which it takes when it has none, and returns what was said and where the
+// link leads.
+func (w *writer) createLink(ctx context.Context) (said reply, to history.State, outcome history.Outcome) {
+	if w.subject == nil {
+		w.take(func(name string) []address { return []address{{path: "/" + w.caller.orgKey + "/" + name}} })
+	}
+	to = w.next()
+	outcome = w.change("create", history.Create, to, func() history.Outcome {
+		said = w.caller.call(ctx, http.MethodPost, "/links", fields{"path": "/x", "shortCode": w.Name, "fallbackUrl": w.target(to)}, patience)
+		return said.outcome
+	})
+	return said, to, outcome
+}
+
 func answered(outcome history.Outcome) bool {
 	return outcome == history.Complete || outcome == history.Pending
 }
@@ -148,15 +162,7 @@ func (w *linkWriter) edit(ctx context.Context) {
 }
 
 func (w *linkWriter) create(ctx context.Context) {
-	if w.subject == nil {
-		w.take(func(name string) []address { return []address{{path: "/" + w.caller.orgKey + "/" + name}} })
-	}
-	to := w.next()
-	var said reply
-	outcome := w.change("create", history.Create, to, func() history.Outcome {
-		said = w.caller.call(ctx, http.MethodPost, "/links", fields{"path": "/x", "shortCode": w.Name, "fallbackUrl": w.target(to)}, patience)
-		return said.outcome
-	})
+	said, to, outcome := w.createLink(ctx)
 	if answered(outcome) && said.status == http.StatusCreated {
 		w.id, w.active, w.shown = said.id, true, to
 	} else if outcome != history.Refused {

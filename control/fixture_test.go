@@ -139,11 +139,11 @@ func (p *process) explain() {
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	port, err := daemon.FreePort()
+	addr, err := daemon.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("127.0.0.1:%d", port)
+	return addr
 }
 
 func (p *process) awaitReady() {

@@ -26,7 +26,7 @@ import (
 func warmServer(t testing.TB) *server {
 	t.Helper()
 	database := testdb.New(t)
-	r := rows{t, connect(t, database.URL)}
+	r := rows{t, testdb.Connect(t, database.URL)}
 	organization := r.organization("abcd")
 	r.link(organization, "Bare", nil)
 	r.link(organization, "Promo1", map[string]any{

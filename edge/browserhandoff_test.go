@@ -14,6 +14,7 @@ import (
 	"github.com/makiuchi-d/gozxing/qrcode"
 
 	"deeplink/shared/testbrowser"
+	"deeplink/shared/testdb"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 // organization makes one with apps on both platforms, and returns what makes links of it.
 func (c *chromium) organization(t *testing.T, orgKey string) func(code string, columns map[string]any) (path, short string) {
 	t.Helper()
-	r := rows{t, connect(t, c.database.URL)}
+	r := rows{t, testdb.Connect(t, c.database.URL)}
 	id := r.organization(orgKey)
 	r.exec(`insert into app_configs (organization_id, ios_bundle_id, ios_team_id, ios_app_store_id, ios_scheme, android_package_name,
 		android_sha256_cert_fingerprints, android_scheme, html_error_pages)

@@ -143,14 +143,7 @@ func TestBusyConnectionHardlyMovesItsDeadlines(t *testing.T) {
 func TestDrippingHeaderIsCutOffOverTCP(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
-	c, err := net.Dial("tcp", e.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(bound)); err != nil {
-		t.Fatal(err)
-	}
+	c := e.dial(t)
 	began := time.Now()
 	go func() {
 		for {

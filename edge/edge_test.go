@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +49,7 @@ func startEdge(t *testing.T, change func(*options)) *testEdge {
 
 func startEdgeOn(t *testing.T, database testdb.Database, change func(*options)) *testEdge {
 	t.Helper()
-	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: connect(t, database.URL), log: new(logBuffer)}
+	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: testdb.Connect(t, database.URL), log: new(logBuffer)}
 	c, err := parseSettings([]string{
 		"--database-url", database.EdgeURL, "--redis-url", testredis.New(t).URL(), "--link-base-url", base,
 		"--edge-addr", e.addr, "--edge-admin-addr", e.admin, "--edge-slot", e.addr, "--edge-drain", "0s", "--edge-cache-bytes", "16777216",
@@ -95,21 +94,11 @@ func startEdgeOn(t *testing.T, database testdb.Database, change func(*options)) 
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := daemon.FreePort()
+	addr, err := daemon.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-}
-
-func connect(t testing.TB, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(context.Background(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return conn
+	return addr
 }
 
 // until waits until it is so.
@@ -263,20 +252,28 @@ func (a answer) envelope(t testing.TB) map[string]any {
 	return e
 }
 
-// pipeline sends many requests on one connection and returns their answers in order.
-func (e *testEdge) pipeline(t testing.TB, raw string, requests int) []answer {
+// dial opens a connection, of which nothing takes longer than bound.
+func (e *testEdge) dial(t testing.TB) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", e.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	if err := c.SetDeadline(time.Now().Add(bound)); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// pipeline sends many requests on one connection and returns their answers in order.
+func (e *testEdge) pipeline(t testing.TB, raw string, requests int) []answer {
+	t.Helper()
+	c := e.dial(t)
 	go io.WriteString(c, raw)
 	reader, answers := bufio.NewReader(c), make([]answer, requests)
 	for i := range answers {
+		var err error
 		if answers[i], err = parseAnswer(reader, http.MethodGet); err != nil {
 			t.Fatalf("answer %d: %v", i, err)
 		}

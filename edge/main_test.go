@@ -84,7 +84,7 @@ func TestRequestUnderWayIsAnsweredBeforeTheEnd(t *testing.T) {
 	e := startEdgeOn(t, *database, nil)
 	r := rows{t, e.owner}
 	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
-	blocker := connect(t, database.URL)
+	blocker := testdb.Connect(t, database.URL)
 	lock, err := blocker.Begin(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"deeplink/shared/testdb"
 )
 
 // What ends a link ends the matching of its tokens with the statement's commit, and spends none of them.
@@ -112,7 +114,7 @@ func TestStuckRedemptionsKeepNoClickWaiting(t *testing.T) {
 	r := rows{t, e.owner}
 	organization := r.organization("abcd")
 	link := r.link(organization, "x", map[string]any{"fallback_url": "https://shop.example.com/"})
-	lock, err := connect(t, e.owner.Config().ConnString()).Begin(context.Background())
+	lock, err := testdb.Connect(t, e.owner.Config().ConnString()).Begin(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestProgram(t *testing.T) {
 // start starts a process with the given settings beside those it needs.
 func (p *program) start(t *testing.T, settings ...string) (*exec.Cmd, *testEdge) {
 	t.Helper()
-	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: connect(t, p.database.URL)}
+	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: testdb.Connect(t, p.database.URL)}
 	cmd := exec.Command(p.binary)
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + p.database.EdgeURL, "REDIS_URL=" + p.redis, "LINK_BASE_URL=" + base,

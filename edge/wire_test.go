@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -186,14 +185,7 @@ func checkEnvelope(t *testing.T, a answer, path string) {
 func TestConnectionEndsAfterARequestThatHasTwoEnds(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
-	c, err := net.Dial("tcp", e.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(bound)); err != nil {
-		t.Fatal(err)
-	}
+	c := e.dial(t)
 	// What follows would be a second request to whoever believes the chunks, and a body to whoever believes the length.
 	fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: go.example.com\r\nContent-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+
 		"GET /healthz HTTP/1.1\r\nHost: go.example.com\r\n\r\n")

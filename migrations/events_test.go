@@ -21,7 +21,7 @@ const partitionsSQL = `
 func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	database := testdb.New(t)
-	conn := connect(t, database.ControlURL)
+	conn := testdb.Connect(t, database.ControlURL)
 	before := values[string](t, conn, partitionsSQL)
 	if len(before) < 7 || len(before) > 8 { // seven when the day has changed since
 		t.Fatalf("the migration made %q, expected today and seven days ahead", before)
@@ -29,7 +29,7 @@ func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
 	var group errgroup.Group
 	for range 8 {
 		group.Go(func() error {
-			_, err := connect(t, database.ControlURL).Exec(t.Context(), `select make_event_partitions(20)`)
+			_, err := testdb.Connect(t, database.ControlURL).Exec(t.Context(), `select make_event_partitions(20)`)
 			return err
 		})
 	}
@@ -60,10 +60,10 @@ func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
 func TestEventPartitionsAreDroppedWhenTheyAreTooOld(t *testing.T) {
 	t.Parallel()
 	database := testdb.New(t)
-	run(t, connect(t, database.URL), `
+	run(t, testdb.Connect(t, database.URL), `
 		create table events_20200101 partition of events for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00');
 		create table events_20200102 partition of events for values from ('2020-01-02 00:00:00+00') to ('2020-01-03 00:00:00+00')`)
-	conn := connect(t, database.ControlURL)
+	conn := testdb.Connect(t, database.ControlURL)
 	drop := func(retention string) int {
 		return values[int](t, conn, `select drop_event_partitions($1)`, retention)[0]
 	}
@@ -95,7 +95,7 @@ func TestTheLastMigrationCanBeTakenBack(t *testing.T) {
 	if _, err := migrations.To(t.Context(), address, 8); err != nil {
 		t.Fatal(err)
 	}
-	conn := connect(t, address)
+	conn := testdb.Connect(t, address)
 	before := schema(t, conn)
 	db, err := sql.Open("pgx", address)
 	if err != nil {

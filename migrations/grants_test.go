@@ -81,9 +81,9 @@ var grants = map[string]struct{ allowed, refused []string }{
 func TestRolesCanDoWhatTheyNeedAndNothingElse(t *testing.T) {
 	t.Parallel()
 	database := testdb.New(t)
-	run(t, connect(t, database.URL), world)
+	run(t, testdb.Connect(t, database.URL), world)
 	for role, grant := range grants {
-		conn := connect(t, map[string]string{"edge": database.EdgeURL, "control": database.ControlURL}[role])
+		conn := testdb.Connect(t, map[string]string{"edge": database.EdgeURL, "control": database.ControlURL}[role])
 		for _, statement := range grant.allowed {
 			if _, err := conn.Exec(t.Context(), statement); err != nil {
 				t.Errorf("%s: %s: %v, expected that it may", role, statement, err)

@@ -50,7 +50,7 @@ func TestManyMayMigrateAtOnce(t *testing.T) {
 	ran := make([][]int64, 12)
 	for i := range ran {
 		if i < 3 {
-			run(t, connect(t, server.URL()), fmt.Sprintf("create database empty_%d", i))
+			run(t, testdb.Connect(t, server.URL()), fmt.Sprintf("create database empty_%d", i))
 		}
 	}
 	for i := range ran {
@@ -67,7 +67,7 @@ func TestManyMayMigrateAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		conn := connect(t, named(t, server.URL(), fmt.Sprintf("empty_%d", i)))
+		conn := testdb.Connect(t, named(t, server.URL(), fmt.Sprintf("empty_%d", i)))
 		applied := values[int64](t, conn, `select version_id from goose_db_version where version_id > 0 order by id`)
 		if !slices.IsSorted(applied) || len(slices.Compact(slices.Clone(applied))) != len(applied) || len(applied) < 4 {
 			t.Errorf("database %d: applied %v, expected each version once, in order", i, applied)
@@ -136,7 +136,7 @@ func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expected := schema(t, connect(t, fresh))
+	expected := schema(t, testdb.Connect(t, fresh))
 	for _, version := range versions {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +145,7 @@ func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
 			if err != nil || !slices.Equal(ran, versions[:slices.Index(versions, version)+1]) {
 				t.Fatalf("To(%d) ran %v, %v", version, ran, err)
 			}
-			conn := connect(t, address)
+			conn := testdb.Connect(t, address)
 			for _, v := range ran {
 				run(t, conn, seeds[v])
 			}
@@ -177,7 +177,7 @@ func empty(t *testing.T) string {
 		t.Fatal(err)
 	}
 	name := u.Path[1:] + "_empty"
-	conn := connect(t, address)
+	conn := testdb.Connect(t, address)
 	run(t, conn, "create database "+name)
 	t.Cleanup(func() { conn.Exec(context.Background(), "drop database "+name+" with (force)") })
 	return named(t, address, name)
@@ -223,16 +223,6 @@ func usageIsExact(t *testing.T, conn *pgx.Conn) {
 	if len(wrong) > 0 {
 		t.Errorf("link_usage differs from the links (organization, counted, there): %q", wrong)
 	}
-}
-
-func connect(t *testing.T, address string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return conn
 }
 
 // run runs any number of statements.

@@ -133,7 +133,7 @@ func manyTags(first, last string) string {
 func TestEveryChangeNamesExactlyWhatEdgesForget(t *testing.T) {
 	t.Parallel()
 	for rows, cases := range map[string]map[string]string{world: changes, world + many: bulkChanges} {
-		conn := connect(t, testdb.New(t).URL)
+		conn := testdb.Connect(t, testdb.New(t).URL)
 		run(t, conn, rows)
 		for statement, expected := range cases {
 			for _, role := range []string{"origin", "replica"} {
@@ -175,7 +175,7 @@ func recorded(t *testing.T, conn *pgx.Conn) string {
 
 func TestVersionAndMarkerCannotBeForgottenOrForged(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, testdb.New(t).URL)
+	conn := testdb.Connect(t, testdb.New(t).URL)
 	run(t, conn, world)
 	type state struct {
 		Version int64
@@ -217,7 +217,7 @@ func TestVersionAndMarkerCannotBeForgottenOrForged(t *testing.T) {
 
 func TestDeletedLinksRemembersTheTransaction(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, testdb.New(t).URL)
+	conn := testdb.Connect(t, testdb.New(t).URL)
 	run(t, conn, world)
 	run(t, conn, `delete from links where path <> '/3'`)
 	const query = `
@@ -242,7 +242,7 @@ func TestDeletedLinksRemembersTheTransaction(t *testing.T) {
 // TestAppConfigGoesWithItsOrganization has the cascade, of which the trigger finds no organization any more.
 func TestAppConfigGoesWithItsOrganization(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, testdb.New(t).URL)
+	conn := testdb.Connect(t, testdb.New(t).URL)
 	run(t, conn, world)
 	run(t, conn, `delete from links; delete from domains; truncate changes; delete from organizations where org_key = 'acme'`)
 	tags := values[string](t, conn, `select distinct unnest(tags) from changes order by 1`)

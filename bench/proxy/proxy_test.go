@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -47,11 +46,11 @@ func echo(t *testing.T, name string) string {
 
 func listen(t *testing.T, target string) *Proxy {
 	t.Helper()
-	port, err := daemon.FreePort()
+	addr, err := daemon.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), target)
+	p, err := Listen(addr, target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,11 +232,11 @@ func TestNewTargetIsForNewConnections(t *testing.T) {
 
 func TestServerThatIsNotThereResets(t *testing.T) {
 	t.Parallel()
-	port, err := daemon.FreePort()
+	addr, err := daemon.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := listen(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	p := listen(t, addr)
 	conn, err := net.Dial("tcp", p.Addr())
 	if err == nil {
 		t.Cleanup(func() { conn.Close() })

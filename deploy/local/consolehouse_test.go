@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -60,7 +59,8 @@ func openHouse(t *testing.T) *house {
 			t.Error(err)
 		}
 	})
-	provider := h.startIdentity(t, controlAddr, filepath.Join(dir, "identity.pem"))
+	provider := startIdentity(t, controlAddr, filepath.Join(dir, "identity.pem"))
+	h.identityURL = provider.issuer
 	h.control, err = s.StartControl(ctx, controlAddr, append(provider.portalSettings("org_1"),
 		// Nobody answers about DNS; the billing page is never gone to; the tabs are behind a proxy.
 		"TRUSTED_PROXIES=127.0.0.1/32", "PORTAL_DNS=127.0.0.1:9", "BILLING_CHECKOUT_URL=https://billing.example/pay", "BILLING_SIGNING_KEY="+strings.Repeat("5c", 32))...)
@@ -81,36 +81,13 @@ func stopNode(t *testing.T, n *stack.Node) {
 	}
 }
 
-func (h *house) startIdentity(t *testing.T, control, keyFile string) *identity {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.identityURL = "http://" + ln.Addr().String()
-	provider, err := newIdentity(h.identityURL, control, keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- provider.serve(ctx, ln) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return provider
-}
-
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := daemon.FreePort()
+	addr, err := daemon.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("127.0.0.1:%d", port)
+	return addr
 }
 
 // lockedBuffer takes what the programs log.

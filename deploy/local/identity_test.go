@@ -10,6 +10,29 @@ import (
 	"testing"
 )
 
+// startIdentity serves a provider until the test ends.
+func startIdentity(t *testing.T, control, keyFile string) *identity {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := newIdentity("http://"+ln.Addr().String(), control, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- provider.serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return provider
+}
+
 func TestKeyIsKeptWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -41,30 +64,13 @@ func TestKeyIsKeptWhole(t *testing.T) {
 // TestOnlyTheConsoleMayReadTokens asks as pages do.
 func TestOnlyTheConsoleMayReadTokens(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := "http://" + ln.Addr().String()
-	provider, err := newIdentity(base, "127.0.0.1:8081", filepath.Join(t.TempDir(), "identity.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- provider.serve(ctx, ln) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	provider := startIdentity(t, "127.0.0.1:8081", filepath.Join(t.TempDir(), "identity.pem"))
 	for origin, allowed := range map[string]string{
 		"http://127.0.0.1:8081": "http://127.0.0.1:8081", "http://localhost:8081": "http://localhost:8081",
 		"http://127.0.0.1:8080": "", "https://localhost:8081": "", "http://evil.example": "", "null": "", "": "",
 	} {
 		for method, status := range map[string]int{http.MethodOptions: http.StatusNoContent, http.MethodPost: http.StatusOK} {
-			request, err := http.NewRequest(method, base+"/token", strings.NewReader(`{"org":"org_demo"}`))
+			request, err := http.NewRequest(method, provider.issuer+"/token", strings.NewReader(`{"org":"org_demo"}`))
 			if err != nil {
 				t.Fatal(err)
 			}

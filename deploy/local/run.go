@@ -228,8 +228,7 @@ func address(setting, usual, taken string) (string, error) {
 	} else if usual != taken && free(usual) {
 		return usual, nil
 	}
-	port, err := daemon.FreePort()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
+	return daemon.FreeAddr()
 }
 
 func free(addr string) bool {

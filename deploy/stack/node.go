@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"deeplink/shared/daemon"
@@ -39,7 +37,7 @@ func (s *Stack) StartControl(ctx context.Context, addr string, settings ...strin
 
 // LaunchControl is StartControl without the wait.
 func (s *Stack) LaunchControl(addr string, settings ...string) (*Node, error) {
-	admin, err := freeAddr()
+	admin, err := daemon.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +58,7 @@ func (s *Stack) StartEdge(ctx context.Context, addr string, settings ...string) 
 
 // LaunchEdge is StartEdge without the wait.
 func (s *Stack) LaunchEdge(addr string, settings ...string) (*Node, error) {
-	admin, err := freeAddr()
+	admin, err := daemon.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +114,4 @@ func (n *Node) says(ctx context.Context, path string) bool {
 	defer response.Body.Close()
 	_, _ = io.Copy(io.Discard, response.Body)
 	return response.StatusCode == http.StatusOK
-}
-
-func freeAddr() (string, error) {
-	port, err := daemon.FreePort()
-	if err != nil {
-		return "", err
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), nil
 }

@@ -38,15 +38,20 @@ const (
 	highestPort = 32767
 )
 
-// handedOut are the ports that FreePort has returned.
+// handedOut are the ports that freePort has returned.
 var handedOut struct {
 	sync.Mutex
 	ports map[int]bool
 }
 
-// FreePort returns a TCP port on which nobody listened on 127.0.0.1 a moment ago, and which it has not returned to
+// FreeAddr returns an address of 127.0.0.1 on whose TCP port nobody listened a moment ago, and which it has not returned to
 // this process before. Another process may still be faster.
-func FreePort() (int, error) {
+func FreeAddr() (string, error) {
+	port, err := freePort()
+	return loopback(port), err
+}
+
+func freePort() (int, error) {
 	handedOut.Lock()
 	defer handedOut.Unlock()
 	if handedOut.ports == nil {
@@ -78,7 +83,7 @@ func withPort(port *int, start func() error) error {
 	}
 	for attempt := 1; ; attempt++ {
 		var err error
-		if *port, err = FreePort(); err != nil {
+		if *port, err = freePort(); err != nil {
 			return err
 		}
 		if err = start(); err == nil || attempt == portAttempts || isFree(*port) {

@@ -116,7 +116,7 @@ func TestFreePortGivesEachPortOnce(t *testing.T) {
 	defer taken.Close()
 	seen := make(map[int]bool)
 	for range 500 {
-		port, err := FreePort()
+		port, err := freePort()
 		if err != nil {
 			t.Fatal(err)
 		}

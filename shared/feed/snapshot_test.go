@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"deeplink/shared/feed"
@@ -19,11 +18,7 @@ func TestMain(m *testing.M) {
 
 func TestSnapshotSeesWhatPostgresSaysItSees(t *testing.T) {
 	t.Parallel()
-	conn, err := pgx.Connect(t.Context(), testdb.New(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := testdb.Connect(t, testdb.New(t).URL)
 	rapid.Check(t, func(rt *rapid.T) {
 		start := rapid.Uint64Range(1, math.MaxInt64-100).Draw(rt, "xmin")
 		length := rapid.Uint64Range(0, 20).Draw(rt, "length")

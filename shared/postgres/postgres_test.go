@@ -14,22 +14,12 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return conn
-}
-
 func TestUnreachableIsNoAnswerInTimeAndNothingElse(t *testing.T) {
 	t.Parallel()
 	url := testdb.New(t).URL
 	ask := func(statement string) func(*testing.T) error {
 		return func(t *testing.T) error {
-			_, err := connect(t, url).Exec(t.Context(), statement)
+			_, err := testdb.Connect(t, url).Exec(t.Context(), statement)
 			return err
 		}
 	}
@@ -60,11 +50,11 @@ func TestUnreachableIsNoAnswerInTimeAndNothingElse(t *testing.T) {
 		{"no answer in time", func(t *testing.T) error {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
-			_, err := connect(t, url).Exec(ctx, `select pg_sleep(5)`)
+			_, err := testdb.Connect(t, url).Exec(ctx, `select pg_sleep(5)`)
 			return err
 		}, true},
 		{"a closed connection", func(t *testing.T) error {
-			conn := connect(t, url)
+			conn := testdb.Connect(t, url)
 			conn.Close(t.Context())
 			_, err := conn.Exec(t.Context(), `select 1`)
 			return err
@@ -90,7 +80,7 @@ func TestDurableOnlyEverRaisesTheServersSetting(t *testing.T) {
 	for _, test := range []struct{ setting, want string }{
 		{"off", "on"}, {"local", "on"}, {"on", "on"}, {"remote_write", "remote_write"}, {"remote_apply", "remote_apply"},
 	} {
-		conn := connect(t, url)
+		conn := testdb.Connect(t, url)
 		if _, err := conn.Exec(t.Context(), `set synchronous_commit = `+test.setting); err != nil {
 			t.Fatal(err)
 		}

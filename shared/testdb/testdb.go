@@ -75,6 +75,17 @@ func New(t testing.TB) *Database {
 	return &database
 }
 
+// Connect opens a connection, which is closed when the test ends.
+func Connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
 // NewServer starts a server for a test that stops, restarts or freezes it. It ends with the test.
 func NewServer(t testing.TB) *Server {
 	t.Helper()

@@ -26,7 +26,7 @@ func TestEachTestHasAMigratedDatabaseOfItsOwn(t *testing.T) {
 	exec(t, one.URL, "insert into organizations (id, org_key, name) values (gen_random_uuid(), 'abcd', 'One')")
 	for url, expected := range map[string]int{one.URL: 1, other.URL: 0} {
 		var rows int
-		if err := connect(t, url).QueryRow(t.Context(), "select count(*) from organizations").Scan(&rows); err != nil {
+		if err := testdb.Connect(t, url).QueryRow(t.Context(), "select count(*) from organizations").Scan(&rows); err != nil {
 			t.Fatal(err)
 		}
 		if rows != expected {
@@ -39,7 +39,7 @@ func TestLoginsHaveTheRightsOfTheirGroupAndNoMore(t *testing.T) {
 	t.Parallel()
 	database := testdb.New(t)
 	for url, group := range map[string]string{database.ControlURL: "deeplink_control", database.EdgeURL: "deeplink_edge"} {
-		conn := connect(t, url)
+		conn := testdb.Connect(t, url)
 		var member, super bool
 		var groups int
 		err := conn.QueryRow(t.Context(), `
@@ -89,7 +89,7 @@ func TestNewServerIsStoppedAndStartedByItsTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, server.Database.URL, "insert into kept values (1)")
-	connect(t, server.Database.EdgeURL)
+	testdb.Connect(t, server.Database.EdgeURL)
 }
 
 func TestServersFolderIsGoneAfterItsTest(t *testing.T) {
@@ -101,19 +101,9 @@ func TestServersFolderIsGoneAfterItsTest(t *testing.T) {
 	}
 }
 
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return conn
-}
-
 func exec(t *testing.T, url, statement string) {
 	t.Helper()
-	if _, err := connect(t, url).Exec(t.Context(), statement); err != nil {
+	if _, err := testdb.Connect(t, url).Exec(t.Context(), statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }

@@ -21,29 +21,36 @@ func TestQuotaHoldsExactlyUnderConcurrentCreates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Free)
-	var created, refused atomic.Int64
+	created := f.contest(200, store.ErrQuotaExceeded, func(int) error {
+		_, _, err := f.store.CreateLink(t.Context(), org, catalog.Link{Path: "x", IsActive: true})
+		return err
+	})
+	if created != 50 {
+		t.Errorf("200 creates on a quota of 50: %d created", created)
+	}
+	f.usageIsExact()
+}
+
+// contest does something n times at once and returns how often it was done. All others have to be refused with the one error.
+func (f fixture) contest(n int, refusal error, do func(i int) error) (done int64) {
+	f.Helper()
+	var won atomic.Int64
 	var g errgroup.Group
-	for range 200 {
+	for i := range n {
 		g.Go(func() error {
-			_, _, err := f.store.CreateLink(t.Context(), org, catalog.Link{Path: "x", IsActive: true})
-			switch {
-			case err == nil:
-				created.Add(1)
-			case errors.Is(err, store.ErrQuotaExceeded):
-				refused.Add(1)
-			default:
+			err := do(i)
+			if err == nil {
+				won.Add(1)
+			} else if !errors.Is(err, refusal) {
 				return err
 			}
 			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
-		t.Error(err)
+		f.Error(err)
 	}
-	if created.Load() != 50 || refused.Load() != 150 {
-		t.Errorf("200 creates on a quota of 50: %d created, %d refused", created.Load(), refused.Load())
-	}
-	f.usageIsExact()
+	return won.Load()
 }
 
 // usageIsExact checks the counter of links against the links.
@@ -61,25 +68,12 @@ func TestOneOfManyCreatesGetsTheCode(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
-	var created atomic.Int64
-	var g errgroup.Group
-	for i := range 40 {
-		code := []string{"same", "Same", "SAME"}[i%3]
-		g.Go(func() error {
-			_, _, err := f.store.CreateLink(t.Context(), org, catalog.Link{Path: "x", ShortCode: code})
-			if err == nil {
-				created.Add(1)
-			} else if !errors.Is(err, store.ErrShortCodeTaken) {
-				return err
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		t.Error(err)
-	}
-	if created.Load() != 1 {
-		t.Errorf("%d links have the same code", created.Load())
+	created := f.contest(40, store.ErrShortCodeTaken, func(i int) error {
+		_, _, err := f.store.CreateLink(t.Context(), org, catalog.Link{Path: "x", ShortCode: []string{"same", "Same", "SAME"}[i%3]})
+		return err
+	})
+	if created != 1 {
+		t.Errorf("%d links have the same code", created)
 	}
 }
 

@@ -1,13 +1,10 @@
 package store_test
 
 import (
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sync/errgroup"
 
 	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
@@ -123,24 +120,12 @@ func TestOneOfManyVerificationsGetsTheHost(t *testing.T) {
 		orgs[i] = f.organization(catalog.Scale)
 		claims[i] = f.claim(orgs[i], "go.acme.example")
 	}
-	var verified atomic.Int64
-	var g errgroup.Group
-	for i := range claims {
-		g.Go(func() error {
-			_, _, err := f.store.VerifyDomain(t.Context(), orgs[i].ID, claims[i].ID)
-			if err == nil {
-				verified.Add(1)
-			} else if !errors.Is(err, store.ErrHostTaken) {
-				return err
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		t.Error(err)
-	}
-	if n := one[int64](f, `select count(*) from domains where host is not null and status = 'verified'`); verified.Load() != 1 || n != 1 {
-		t.Errorf("%d verifications succeeded, %d organizations have the host; expected one", verified.Load(), n)
+	verified := f.contest(len(claims), store.ErrHostTaken, func(i int) error {
+		_, _, err := f.store.VerifyDomain(t.Context(), orgs[i].ID, claims[i].ID)
+		return err
+	})
+	if n := one[int64](f, `select count(*) from domains where host is not null and status = 'verified'`); verified != 1 || n != 1 {
+		t.Errorf("%d verifications succeeded, %d organizations have the host; expected one", verified, n)
 	}
 }
 
@@ -150,26 +135,11 @@ func TestNumberOfDomainsHoldsExactlyUnderConcurrentAdds(t *testing.T) {
 	org := f.organization(catalog.Scale)
 	f.exec(`insert into domains (id, organization_id, host, status) select gen_random_uuid(), $1, 'h' || n || '.acme.example', 'pending' from generate_series(1, $2::int) n`,
 		org.ID, store.MaxDomains-3)
-	var added, refused atomic.Int64
-	var g errgroup.Group
-	for i := range 10 {
-		g.Go(func() error {
-			_, _, _, err := f.store.AddDomain(t.Context(), org.ID, fmt.Sprintf("more%d.acme.example", i), false)
-			switch {
-			case err == nil:
-				added.Add(1)
-			case errors.Is(err, store.ErrDomainQuota):
-				refused.Add(1)
-			default:
-				return err
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		t.Error(err)
-	}
-	if added.Load() != 3 || refused.Load() != 7 {
-		t.Errorf("10 adds with room for 3: %d added, %d refused", added.Load(), refused.Load())
+	added := f.contest(10, store.ErrDomainQuota, func(i int) error {
+		_, _, _, err := f.store.AddDomain(t.Context(), org.ID, fmt.Sprintf("more%d.acme.example", i), false)
+		return err
+	})
+	if added != 3 {
+		t.Errorf("10 adds with room for 3: %d added", added)
 	}
 }

@@ -43,11 +43,7 @@ const (
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	database := testdb.New(t)
-	owner, err := pgx.Connect(t.Context(), database.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { owner.Close(context.Background()) })
+	owner := testdb.Connect(t, database.URL)
 	redeemer, err := OpenRedeemer(t.Context(), database.EdgeURL, connections)
 	if err != nil {
 		t.Fatal(err)

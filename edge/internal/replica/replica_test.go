@@ -45,10 +45,7 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 func (f *fixture) start(t *testing.T, ownerURL, edgeURL, redisURL string, change func(*Options)) {
 	t.Helper()
 	var err error
-	if f.owner, err = pgx.Connect(t.Context(), ownerURL); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.owner.Close(context.Background()) })
+	f.owner = testdb.Connect(t, ownerURL)
 	if f.redis, err = bus.Open(redisURL); err != nil {
 		t.Fatal(err)
 	}
