@@ -21,7 +21,7 @@ var errMissed = errors.New("a broken rule was not noticed")
 
 // catch breaks one rule after the other, gives each of these builds short runs until the bench notices, and prints how fast that
 // was.
-func (c faultsCommand) catch(ctx context.Context, l load, log io.Writer) error {
+func (c faultsCommand) catch(ctx context.Context, l workload, log io.Writer) error {
 	rules, err := c.chosen()
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c caught) String() string {
 		c.found.Verdict, c.found.Key, strings.Join(c.during, " and "))
 }
 
-func (c faultsCommand) catchOne(ctx context.Context, rule broken.Rule, l load, log io.Writer) (caught, error) {
+func (c faultsCommand) catchOne(ctx context.Context, rule broken.Rule, l workload, log io.Writer) (caught, error) {
 	result := caught{rule: rule}
 	bin, err := buildBroken(ctx, rule)
 	if err != nil {

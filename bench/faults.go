@@ -33,7 +33,7 @@ type faultsCommand struct {
 const reserved = 4
 
 // shortLoad is a load that a busy machine with two cores bears beside its other work.
-var shortLoad = load{
+var shortLoad = workload{
 	links: 8, readers: 4, reserved: reserved, readEvery: 5 * time.Millisecond, batch: 4, changeEvery: 60 * time.Millisecond,
 	faults: nemeses(), oneByOne: true,
 }
@@ -61,7 +61,7 @@ func (c faultsCommand) Run(ctx context.Context) error {
 	}
 	l := shortLoad
 	if !c.Short && len(c.Catch) == 0 {
-		l = load{
+		l = workload{
 			links: c.Links, readers: c.Readers, reserved: reserved, readEvery: c.ReadEvery, batch: c.Batch, changeEvery: 40 * time.Millisecond,
 			revocations: c.Revocations, reads: c.Reads, atLeast: c.Duration,
 		}
@@ -90,7 +90,7 @@ func (c faultsCommand) Run(ctx context.Context) error {
 }
 
 // runFaults starts a rig of the programs in bin and does one run on it. The report is nil when there was no run.
-func runFaults(ctx context.Context, bin string, l load, seed uint64, stale time.Duration, log io.Writer) (*faultReport, error) {
+func runFaults(ctx context.Context, bin string, l workload, seed uint64, stale time.Duration, log io.Writer) (*faultReport, error) {
 	r, err := openRig(ctx, bin, stale, log)
 	if err != nil {
 		return nil, err

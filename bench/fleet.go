@@ -40,7 +40,7 @@ func launch(ctx context.Context, controls, edges int, log io.Writer, edgeSetting
 	if err = stack.Build(ctx, bin); err != nil {
 		return f, err
 	}
-	addrs, err := freeAddrs(controls + edges)
+	addrs, err := freeAddrs(controls + max(edges, 1))
 	if err != nil {
 		return f, err
 	}

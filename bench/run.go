@@ -13,8 +13,8 @@ import (
 	"deeplink/bench/history"
 )
 
-// load says how much is done beside the faults.
-type load struct {
+// workload says how much is done beside the faults.
+type workload struct {
 	links                  int // writers of links; each other kind of writer has a quarter of them, and at least one
 	readers, reserved      int // per edge
 	batch                  int // how many keys a reader asks for at once
@@ -29,7 +29,7 @@ type load struct {
 // run is one run of the bench on one rig.
 type run struct {
 	rig      *rig
-	load     load
+	load     workload
 	seed     uint64
 	recorder *history.Recorder
 	board    *board
@@ -43,7 +43,7 @@ type run struct {
 	during    []string       // the faults that were there when something was found that ended the run
 }
 
-func newRun(r *rig, l load, seed uint64) *run {
+func newRun(r *rig, l workload, seed uint64) *run {
 	return &run{
 		rig: r, load: l, seed: seed, board: newBoard(len(r.edges)), tally: newTally(), surprises: make(map[string]int),
 		recorder: history.New(history.Terms{Lease: lease, StaleIfError: r.stale}),

@@ -88,6 +88,9 @@ func (k *Keys) At(i int) []byte {
 	return k.text[begin:k.ends[i]]
 }
 
+// First returns the first n, which share their memory with the others.
+func (k *Keys) First(n int) *Keys { return &Keys{text: k.text, ends: k.ends[:n]} }
+
 // Skewed returns Paths of a Request that picks keys by Zipf's law: the n-th is asked for in proportion to n^-skew. skew must be above 1.
 func (k *Keys) Skewed(skew float64) func(int, *rand.Rand) func([]byte) []byte {
 	return func(_ int, random *rand.Rand) func([]byte) []byte {

@@ -27,6 +27,9 @@ func StartProgram(path string, arguments, environment []string, output io.Writer
 	return &Program{child: c}, nil
 }
 
+// PID is the number of the process. Once it has ended, another one may have the number.
+func (p *Program) PID() int { return p.child.process.Pid }
+
 // Exited is closed when the process has ended.
 func (p *Program) Exited() <-chan struct{} { return p.child.exited }
 

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/bench/load"
+	"deeplink/bench/result"
+	"deeplink/deploy/stack"
+)
+
+// edgeUnderTest is an edge that is to hold so many links.
+type edgeUnderTest struct {
+	*stack.Node
+	took   time.Duration // from its start until it was ready
+	held   int
+	memory struct{ heap, resident float64 } // bytes, of live objects and of the process
+	rounds []result.Round
+	pauses []float64 // seconds, the longest of each round
+}
+
+// compareCaches has edges hold few links and many, and compares what that costs in memory and in latency.
+func (c scaleCommand) compareCaches(ctx context.Context, s *sized, out io.Writer) error {
+	own, err := s.ownBytes(ctx)
+	if err != nil {
+		return err
+	}
+	empty, err := s.startEdge(ctx, 0, c.ServerThreads)
+	if err != nil {
+		return err
+	}
+	if err := empty.weigh(ctx); err != nil {
+		return err
+	}
+	if err := s.stopEdges(ctx); err != nil {
+		return err
+	}
+	var edges []*edgeUnderTest
+	for _, held := range c.Cached {
+		edge, err := s.startEdge(ctx, held, c.ServerThreads)
+		if err != nil {
+			return err
+		}
+		edges = append(edges, edge)
+		if err := s.warm(ctx, edge); err != nil {
+			return err
+		}
+		if err := edge.weigh(ctx); err != nil {
+			return err
+		}
+	}
+	for range c.Rounds {
+		for _, edge := range edges {
+			if err := c.measure(ctx, s, edge); err != nil {
+				return err
+			}
+		}
+	}
+	writeHeader(out, "links in memory", "bytes a link", "of these its own data", "links in a GiB", "resident MiB", "p50 µs", "p99 µs", "p99.9 µs", "p99.9, ratio", "longest pause µs")
+	first := result.Series{Rounds: edges[0].rounds}
+	for _, edge := range edges {
+		series := result.Series{Rounds: edge.rounds}
+		_, ratio := series.Against(first, func(r result.Round) float64 { return r.Latencies.P999 })
+		each := (edge.memory.heap - empty.memory.heap) / float64(edge.held)
+		writeRow(out, edge.held, each, own, int(float64(1<<30)/each), edge.memory.resident/(1<<20),
+			series.Median(func(r result.Round) float64 { return r.Latencies.P50 }),
+			series.Median(func(r result.Round) float64 { return r.Latencies.P99 }),
+			series.Median(func(r result.Round) float64 { return r.Latencies.P999 }), ratio, largest(edge.pauses)*1e6)
+	}
+	return s.stopEdges(ctx)
+}
+
+// ownBytes returns what an edge has to know of a link on average: its address and what it answers.
+func (s *sized) ownBytes(ctx context.Context) (own float64, err error) {
+	conn, err := pgx.Connect(ctx, s.Owner)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `
+		select avg(octet_length(concat(o.org_key, '/', l.short_code, l.id::text, l.short_code, l.path, l.channel, l.utm_source, l.utm_medium,
+		           l.utm_campaign, l.utm_term, l.utm_content, l.fallback_url, l.og_title, l.og_description, l.og_image_url, l.params::text)))
+		from links l tablesample system (1) join organizations o on o.id = l.organization_id`).Scan(&own)
+	return own, err
+}
+
+// warmers is how many connections ask for what an edge is to hold, warmBatch links at a time.
+const (
+	warmers   = 8
+	warmBatch = 64
+)
+
+// warm asks for the first links until the edge has them in memory. The cache refuses some of what comes all at once.
+func (s *sized) warm(ctx context.Context, edge *edgeUnderTest) error {
+	for range 10 {
+		before, err := metric(ctx, edge.Admin, edgeLoads)
+		if err != nil {
+			return err
+		}
+		var group errgroup.Group
+		for w := range warmers {
+			group.Go(func() error { return s.ask(ctx, edge, edge.held*w/warmers, edge.held*(w+1)/warmers) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		after, err := metric(ctx, edge.Admin, edgeLoads)
+		if err != nil || after-before < float64(edge.held)/500 {
+			return err
+		}
+	}
+	return fmt.Errorf("an edge does not hold %d links", edge.held)
+}
+
+// ask asks for some links one after the other.
+func (s *sized) ask(ctx context.Context, edge *edgeUnderTest, from, to int) error {
+	l := line{addr: edge.Addr, timeout: 30 * time.Second}
+	defer l.hangUp()
+	for next := from; next < to && ctx.Err() == nil; {
+		if err := l.connect(); err != nil {
+			return err
+		}
+		n := min(warmBatch, to-next)
+		for i := range n {
+			l.put("", string(s.keys.At(next+i)))
+		}
+		if err := l.send(); err != nil {
+			return err
+		}
+		for range n {
+			if err := l.receive(); err != nil {
+				return err
+			}
+		}
+		next += n
+	}
+	return ctx.Err()
+}
+
+// weigh notes how much memory the edge takes, after a garbage collection.
+func (e *edgeUnderTest) weigh(ctx context.Context) (err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.Admin+"/debug/pprof/heap?gc=1", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return err
+	}
+	response.Body.Close()
+	if e.memory.heap, err = metric(ctx, e.Admin, "go_memstats_heap_alloc_bytes"); err != nil {
+		return err
+	}
+	e.memory.resident, err = residentBytes(e.PID())
+	return err
+}
+
+// residentBytes returns how much memory of the machine a process takes.
+func residentBytes(pid int) (float64, error) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if size, found := strings.CutPrefix(lines.Text(), "VmRSS:"); found {
+			kilobytes, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(size, "kB")), 64)
+			return kilobytes * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("process %d does not say what it takes", pid)
+}
+
+// measure does one round of clicks on what the edge holds.
+func (c scaleCommand) measure(ctx context.Context, s *sized, edge *edgeUnderTest) error {
+	target, err := load.ParseTarget(edge.URL())
+	if err != nil {
+		return err
+	}
+	round, err := load.Run(ctx, load.Options{
+		Targets: []load.Target{target}, Connections: 32, Rate: c.Rate, Warmup: 2 * time.Second, Duration: c.Duration,
+		Source: load.Request{Paths: s.keys.First(edge.held).Skewed(1.05), Clients: 1 << 20}.Source(),
+	})
+	if err != nil {
+		return err
+	}
+	edge.rounds = append(edge.rounds, round)
+	pause, err := metric(ctx, edge.Admin, `go_gc_duration_seconds{quantile="1"}`)
+	edge.pauses = append(edge.pauses, pause)
+	return err
+}
+
+func largest(values []float64) (most float64) {
+	for _, value := range values {
+		most = max(most, value)
+	}
+	return most
+}
+
+// longestWord returns the longest word of a text that has one.
+func longestWord(text string) (longest string) {
+	for word := range strings.FieldsSeq(text) {
+		if len(word) > len(longest) {
+			longest = word
+		}
+	}
+	return longest
+}
