@@ -24,14 +24,14 @@ type edgeUnderTest struct {
 	*stack.Node
 	took   time.Duration // from its start until it was ready
 	held   int
-	memory struct{ heap, resident float64 } // bytes, of live objects and of the process
+	memory struct{ heap, resident, cached float64 } // bytes, of live objects, of the process, and of what is cached by its own count
 	rounds []result.Round
 	pauses []float64 // seconds, the longest of each round
 }
 
 // compareCaches has edges hold few links and many, and compares what that costs in memory and in latency.
 func (c scaleCommand) compareCaches(ctx context.Context, s *sized, out io.Writer) error {
-	own, err := s.ownBytes(ctx)
+	raw, err := s.rawBytes(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,13 +66,13 @@ func (c scaleCommand) compareCaches(ctx context.Context, s *sized, out io.Writer
 			}
 		}
 	}
-	writeHeader(out, "links in memory", "bytes a link", "of these its own data", "links in a GiB", "resident MiB", "p50 µs", "p99 µs", "p99.9 µs", "p99.9, ratio", "longest pause µs")
+	writeHeader(out, "links in memory", "bytes a link", "by the edge's count", "raw data", "links in a GiB", "resident MiB", "p50 µs", "p99 µs", "p99.9 µs", "p99.9, ratio", "longest pause µs")
 	first := result.Series{Rounds: edges[0].rounds}
 	for _, edge := range edges {
 		series := result.Series{Rounds: edge.rounds}
 		_, ratio := series.Against(first, func(r result.Round) float64 { return r.Latencies.P999 })
 		each := (edge.memory.heap - empty.memory.heap) / float64(edge.held)
-		writeRow(out, edge.held, each, own, int(float64(1<<30)/each), edge.memory.resident/(1<<20),
+		writeRow(out, edge.held, each, edge.memory.cached/float64(edge.held), raw, int(float64(1<<30)/each), edge.memory.resident/(1<<20),
 			series.Median(func(r result.Round) float64 { return r.Latencies.P50 }),
 			series.Median(func(r result.Round) float64 { return r.Latencies.P99 }),
 			series.Median(func(r result.Round) float64 { return r.Latencies.P999 }), ratio, largest(edge.pauses)*1e6)
@@ -80,8 +80,8 @@ func (c scaleCommand) compareCaches(ctx context.Context, s *sized, out io.Writer
 	return s.stopEdges(ctx)
 }
 
-// ownBytes returns what an edge has to know of a link on average: its address and what it answers.
-func (s *sized) ownBytes(ctx context.Context) (own float64, err error) {
+// rawBytes returns what an edge has to know of a link on average: its address and the columns that answers are made of.
+func (s *sized) rawBytes(ctx context.Context) (raw float64, err error) {
 	conn, err := pgx.Connect(ctx, s.Owner)
 	if err != nil {
 		return 0, err
@@ -90,8 +90,8 @@ func (s *sized) ownBytes(ctx context.Context) (own float64, err error) {
 	err = conn.QueryRow(ctx, `
 		select avg(octet_length(concat(o.org_key, '/', l.short_code, l.id::text, l.short_code, l.path, l.channel, l.utm_source, l.utm_medium,
 		           l.utm_campaign, l.utm_term, l.utm_content, l.fallback_url, l.og_title, l.og_description, l.og_image_url, l.params::text)))
-		from links l tablesample system (1) join organizations o on o.id = l.organization_id`).Scan(&own)
-	return own, err
+		from links l tablesample system (1) join organizations o on o.id = l.organization_id`).Scan(&raw)
+	return raw, err
 }
 
 // warmers is how many connections ask for what an edge is to hold, warmBatch links at a time.
@@ -162,6 +162,9 @@ func (e *edgeUnderTest) weigh(ctx context.Context) (err error) {
 	}
 	response.Body.Close()
 	if e.memory.heap, err = metric(ctx, e.Admin, "go_memstats_heap_alloc_bytes"); err != nil {
+		return err
+	}
+	if e.memory.cached, err = metric(ctx, e.Admin, `deeplink_edge_cache_bytes{of="links"}`); err != nil {
 		return err
 	}
 	e.memory.resident, err = residentBytes(e.PID())

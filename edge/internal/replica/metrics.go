@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dgraph-io/ristretto/v2"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -18,7 +19,14 @@ func (r *Replica) Collectors() []prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "deeplink_edge_" + name, Help: help},
 			func() float64 { return float64(n.Load()) })
 	}
+	held := func(of string, cache *ristretto.Cache[uint64, entry]) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "deeplink_edge_cache_bytes", Help: "Memory that is in use for what leads somewhere (links) and for what leads nowhere (misses).",
+			ConstLabels: prometheus.Labels{"of": of},
+		}, func() float64 { return float64(cache.MaxCost() - cache.RemainingCost()) })
+	}
 	return []prometheus.Collector{
+		held("links", r.known), held("misses", r.unknown),
 		counter("polls_total", "Completed polls of the changes in Postgres.", &r.counts.polls),
 		counter("poll_errors_total", "Polls that failed.", &r.counts.pollErrors),
 		counter("hints_total", "Changes heard through Redis.", &r.counts.hints),
