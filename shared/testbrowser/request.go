@@ -11,8 +11,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Cut has no request come through, or all again.
-func (p *Tab) Cut(cut bool) { p.cut.Store(cut) }
+// Cut has no request come through, or all again. What the console says of those that did not is no fault.
+func (p *Tab) Cut(cut bool) {
+	if cut {
+		p.wasCut.Store(true)
+	}
+	p.cut.Store(cut)
+}
 
 // withdrawn is what Chromium says of a request that its page has given up meanwhile.
 const withdrawn = "Invalid InterceptionId"

@@ -52,6 +52,7 @@ type Tab struct {
 	ctx     context.Context
 	options Options
 	cut     atomic.Bool
+	wasCut  atomic.Bool // at any time
 	sent    atomic.Uint32
 	busy    sync.WaitGroup // with what the browser waits for
 
@@ -110,6 +111,10 @@ func (p *Tab) hear(event any) {
 	case *runtime.EventExceptionThrown:
 		p.fault("a script ended with %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description)
 	case *log.EventEntryAdded:
+		// The console says so of each request that was cut off, sooner or later.
+		if p.wasCut.Load() && strings.Contains(e.Entry.Text, "ERR_CONNECTION_FAILED") {
+			return
+		}
 		p.fault("the console says %s: %s", e.Entry.Level, e.Entry.Text)
 	case *audits.EventIssueAdded:
 		if !slices.Contains(p.options.Expected, e.Issue.Code) {
