@@ -116,8 +116,8 @@ var ofOthers = []string{
 	"POD_IP",
 }
 
-// named finds the variables that a file sets or uses: keys of YAML and of env files, names of Kubernetes' variables and ${...}.
-var named = regexp.MustCompile(`(?m)^[ #-]*([A-Z][A-Z0-9]*_[A-Z0-9_]*|GO[A-Z]+|PG[A-Z]+)(?:=|: )|[{,] ?([A-Z][A-Z0-9]*_[A-Z0-9_]*): |\bname: ([A-Z][A-Z0-9_]+)\b|\$\{([A-Z][A-Z0-9_]*)`)
+// named finds the variables that a file sets or uses: keys of YAML and of env files, names of variables in manifests and units, and ${...}.
+var named = regexp.MustCompile(`(?m)^[ #-]*([A-Z][A-Z0-9]*_[A-Z0-9_]*|GO[A-Z]+|PG[A-Z]+)(?:=|: )|[{,] ?([A-Z][A-Z0-9]*_[A-Z0-9_]*): |\b(?:name: |Environment=)([A-Z][A-Z0-9_]+)\b|\$\{([A-Z][A-Z0-9_]*)`)
 
 func checkNames(t *testing.T, all map[string]settings) {
 	known := map[string]bool{}
@@ -145,6 +145,21 @@ func checkNames(t *testing.T, all map[string]settings) {
 	for _, name := range append(required, "TRUSTED_PROXIES", "EDGE_SLOT", "MATCH_TOKEN_KEYS") {
 		if !found[name] {
 			t.Errorf("%s was found in no file: this test reads them wrong; it found %v", name, slices.Sorted(maps.Keys(found)))
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+
+func TestReadmeLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	links := link.FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(links) == 0 {
+		t.Error("no links were found: this test reads it wrong")
+	}
+	for _, match := range links {
+		if _, err := os.Stat(match[1]); err != nil {
+			t.Errorf("README.md: %v", err)
 		}
 	}
 }
