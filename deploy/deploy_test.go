@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -162,6 +164,61 @@ func TestReadmeLinksLeadSomewhere(t *testing.T) {
 			t.Errorf("README.md: %v", err)
 		}
 	}
+}
+
+// afterDrain is within what time each program ends once its drain is over: what bounds the steps of its end, added up.
+var afterDrain = map[string]time.Duration{"control": 15 * time.Second, "edge": 18 * time.Second}
+
+// TestWhoeverKillsWaitsForTheDrain has it so in every file that says how long a program gets to end.
+func TestWhoeverKillsWaitsForTheDrain(t *testing.T) {
+	t.Parallel()
+	for program, after := range afterDrain {
+		variable := strings.ToUpper(program) + "_DRAIN"
+		for _, pair := range []struct{ drain, kill, of, in string }{
+			{`(?m)^` + variable + `=(\S+)`, `terminationGracePeriodSeconds: (\d+)`, "kubernetes/serve/" + program + ".env", "kubernetes/serve/" + program + ".yaml"},
+			{variable + `: (\S+)`, `(?s)x-` + program + `: &.*?stop_grace_period: (\S+)`, "compose.yaml", "compose.yaml"},
+			{variable + `, which may be (1 m)`, `TimeoutStopSec=(\d+)`, "systemd/deeplink-" + program + ".service", "systemd/deeplink-" + program + ".service"},
+		} {
+			drain, kill := span(t, pair.of, pair.drain), span(t, pair.in, pair.kill)
+			if kill < drain+after {
+				t.Errorf("%s: killed after %v, but the drain of %v and %v more may pass", pair.in, kill, drain, after)
+			}
+		}
+	}
+}
+
+// TestEdgesStayWhilePostgresIsAway demands that no readiness probe takes edges out that still answer from memory.
+func TestEdgesStayWhilePostgresIsAway(t *testing.T) {
+	t.Parallel()
+	const file = "kubernetes/serve/edge.yaml"
+	probe := regexp.MustCompile(`(?s)readinessProbe:.*?periodSeconds: (\d+).*?failureThreshold: (\d+)`).FindStringSubmatch(read(t, file))
+	if probe == nil {
+		t.Fatalf("%s: no readiness probe was found", file)
+	}
+	period, _ := strconv.Atoi(probe[1])
+	failures, _ := strconv.Atoi(probe[2])
+	answering := span(t, "env/edge.env", `(?m)^#EDGE_LEASE=(\S+)`) + span(t, "kubernetes/serve/edge.env", `(?m)^EDGE_STALE_IF_ERROR=(\S+)`)
+	if out := time.Duration(period*(failures-1)) * time.Second; out < answering {
+		t.Errorf("%s: an edge may be taken out %v after it was ready, but answers for %v", file, out, answering)
+	}
+}
+
+// span returns the length of time that a file gives where the pattern finds it, in seconds when it has no unit.
+func span(t *testing.T, file, pattern string) time.Duration {
+	t.Helper()
+	match := regexp.MustCompile(pattern).FindStringSubmatch(read(t, file))
+	if match == nil {
+		t.Fatalf("%s: nothing is like %s", file, pattern)
+	}
+	text := strings.ReplaceAll(match[1], " ", "")
+	if seconds, err := strconv.Atoi(text); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	length, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return length
 }
 
 func glob(t *testing.T, pattern string) []string {
