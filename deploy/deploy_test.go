@@ -42,7 +42,9 @@ var (
 // has no default shows a word in capitals.
 func settingsOf(t *testing.T, program string, args ...string) settings {
 	t.Helper()
-	help, err := exec.Command(program, append(args, "--help")...).Output()
+	command := exec.Command(program, append(args, "--help")...)
+	command.Env = []string{} // settings of this process are none of the program's
+	help, err := command.Output()
 	if err != nil {
 		t.Fatalf("%s --help: %v", program, err)
 	}
