@@ -31,6 +31,7 @@ import (
 type commands struct {
 	Freshness freshnessCommand `cmd:"" help:"Change links and ask every edge as soon as each change is answered; count stale answers."`
 	Drills    drillsCommand    `cmd:"" help:"Make one thing go wrong at a time, and compare what it costs with what is promised."`
+	Direct    directCommand    `cmd:"" help:"Compare control with the bare SQL that it sends, in the same run."`
 	Scale     scaleCommand     `cmd:"" help:"Compare few links with millions: in Postgres, and in the memory of edges."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`
