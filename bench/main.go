@@ -15,7 +15,15 @@
 // `bench fill` puts any number of links into a database (fill.go; fillload.go copies them, filllink.go makes them up,
 // fillorganizations.go whose they are).
 //
-// All of them ask edges over a line (line.go), and controls with what an organization knows of itself (organization.go).
+// `bench load` sends requests to a Deeplink that somebody else runs (package load), and leaves results (package result):
+//
+//	load.go           the command: what is prepared, and rounds in turn (loadtable.go: what it prints)
+//	loadscenarios.go  what is sent (loadlinks.go makes links and deletes them, loadtokens.go reads match tokens from pages)
+//	loaddeletes.go    deletes, until the edges say so
+//	compare.go        `bench compare`: two results against each other
+//	plot.go           `bench plot`: a picture of results
+//
+// The others ask edges over a line (line.go), and controls with what an organization knows of itself (organization.go).
 package main
 
 import (
@@ -33,6 +41,9 @@ type commands struct {
 	Drills    drillsCommand    `cmd:"" help:"Make one thing go wrong at a time, and compare what it costs with what is promised."`
 	Direct    directCommand    `cmd:"" help:"Compare control with the bare SQL that it sends, in the same run."`
 	Scale     scaleCommand     `cmd:"" help:"Compare few links with millions: in Postgres, and in the memory of edges."`
+	Load      loadCommand      `cmd:"" help:"Send requests to a Deeplink that runs, and tell how many it answers and how fast."`
+	Compare   compareCommand   `cmd:"" help:"Set two results of load against each other."`
+	Plot      plotCommand      `cmd:"" help:"Draw results of load."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`
 }

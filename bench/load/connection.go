@@ -28,7 +28,6 @@ type connection struct {
 	mu     sync.Mutex // held to change conn, and by others to use it
 	conn   net.Conn
 	raw    syscall.RawConn // nil for TLS
-	last   bool            // the server closes conn
 	asked  atomic.Int64    // when a request was sent that is under way, idle or givenUp
 	sent   atomic.Int64    // requests, with those of the warm-up
 	socket socket
@@ -41,10 +40,11 @@ const (
 
 // tally is what came of the counted requests.
 type tally struct {
-	requests, answers, late, lastSent int64
-	statuses                          [600]int64
-	failures                          map[string]int64
-	latencies                         *hdrhistogram.Histogram
+	requests, answers, late, overslept, lastSent int64
+
+	statuses  [600]int64
+	failures  map[string]int64
+	latencies *hdrhistogram.Histogram
 }
 
 // lateAfter is how long after it was due a request is late. Timers and the scheduler take less on a core of its own.
@@ -86,7 +86,7 @@ func (c *connection) await(turn int64) (due int64, ok bool) {
 		return now, now < c.until.Load()
 	}
 	due = c.due(turn*int64(c.Connections) + c.number)
-	for {
+	for free := false; ; free = true {
 		now, until := c.now(), c.until.Load()
 		if due >= until {
 			return due, false
@@ -96,21 +96,24 @@ func (c *connection) await(turn int64) (due int64, ok bool) {
 			return due, false
 		}
 		if now >= due {
-			c.noteSent(due, now)
+			c.noteSent(due, now, free)
 			return due, true
 		}
 		<-c.wake
 	}
 }
 
-// noteSent notes that a request of an open loop is sent now.
-func (c *connection) noteSent(due, now int64) {
+// noteSent notes that a request of an open loop is sent now. free: its connection waited for it.
+func (c *connection) noteSent(due, now int64, free bool) {
 	if due < c.from {
 		return
 	}
 	c.tally.lastSent = now
 	if now-due > lateAfter {
 		c.tally.late++
+		if free {
+			c.tally.overslept++
+		}
 	}
 }
 

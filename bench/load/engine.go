@@ -173,6 +173,7 @@ func (e *engine) result() (result.Round, error) {
 		round.Requests += t.requests
 		round.Answers += t.answers
 		round.Late += t.late
+		round.Overslept += t.overslept
 		last = max(last, t.lastSent)
 		for status, n := range t.statuses {
 			if n > 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -22,7 +23,10 @@ func ReadKeys(file string) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := new(Keys)
+	if len(text) > math.MaxUint32 {
+		return nil, fmt.Errorf("%s is larger than 4 GB", file)
+	}
+	k := &Keys{text: make([]byte, 0, len(text))}
 	number := 0
 	for line := range bytes.Lines(text) {
 		number++
@@ -92,7 +96,7 @@ func (k *Keys) At(i int) []byte {
 func (k *Keys) First(n int) *Keys { return &Keys{text: k.text, ends: k.ends[:n]} }
 
 // Skewed returns Paths of a Request that picks keys by Zipf's law: the n-th is asked for in proportion to n^-skew. skew must be above 1.
-func (k *Keys) Skewed(skew float64) func(int, *rand.Rand) func([]byte) []byte {
+func (k *Keys) Skewed(skew float64) Paths {
 	return func(_ int, random *rand.Rand) func([]byte) []byte {
 		zipf := rand.NewZipf(random, skew, 1, uint64(k.Len()-1))
 		return func(to []byte) []byte { return append(to, k.At(int(zipf.Uint64()))...) }
@@ -100,7 +104,7 @@ func (k *Keys) Skewed(skew float64) func(int, *rand.Rand) func([]byte) []byte {
 }
 
 // InTurn returns Paths of a Request that asks for the keys one after the other; each connection begins elsewhere.
-func (k *Keys) InTurn() func(int, *rand.Rand) func([]byte) []byte {
+func (k *Keys) InTurn() Paths {
 	return func(_ int, random *rand.Rand) func([]byte) []byte {
 		next := random.IntN(k.Len())
 		return func(to []byte) []byte {
@@ -112,9 +116,40 @@ func (k *Keys) InTurn() func(int, *rand.Rand) func([]byte) []byte {
 }
 
 // Numbered is Skewed for count paths that are prefix and a number from 0.
-func Numbered(prefix string, count int, skew float64) func(int, *rand.Rand) func([]byte) []byte {
+func Numbered(prefix string, count int, skew float64) Paths {
 	return func(_ int, random *rand.Rand) func([]byte) []byte {
 		zipf := rand.NewZipf(random, skew, 1, uint64(count-1))
 		return func(to []byte) []byte { return strconv.AppendUint(append(to, prefix...), zipf.Uint64(), 10) }
+	}
+}
+
+// WithUnknown replaces a share of the paths, from 0 to 1, by codes that no link has, a new one each time.
+func WithUnknown(paths Paths, share float64) Paths {
+	return func(connection int, random *rand.Rand) func([]byte) []byte {
+		next := paths(connection, random)
+		return func(to []byte) []byte {
+			begin := len(to)
+			to = next(to)
+			if random.Float64() >= share {
+				return to
+			}
+			to = to[:begin+bytes.LastIndexByte(to[begin:], '/')+1]
+			return strconv.AppendUint(append(to, "none-"...), random.Uint64(), 36)
+		}
+	}
+}
+
+// WithSuffix appends to the paths, in place of their queries.
+func WithSuffix(paths Paths, suffix string) Paths {
+	return func(connection int, random *rand.Rand) func([]byte) []byte {
+		next := paths(connection, random)
+		return func(to []byte) []byte {
+			begin := len(to)
+			to = next(to)
+			if query := bytes.IndexByte(to[begin:], '?'); query >= 0 {
+				to = to[:begin+query]
+			}
+			return append(to, suffix...)
+		}
 	}
 }

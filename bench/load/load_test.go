@@ -129,9 +129,9 @@ func TestRequestsThatCouldNotBeSentAreCounted(t *testing.T) {
 	t.Parallel()
 	addr := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	o := options(t, "http://"+addr)
-	o.Rate, o.Duration, o.Timeout = 100, 500*time.Millisecond, 700*time.Millisecond
+	o.Rate, o.Duration, o.Timeout = 100, 500*time.Millisecond, 2*time.Second
 	round := run(t, o)
-	if round.Requests != 50 || round.Failures[load.FailedTimeout]+round.Failures[load.FailedUnsent] != 50 || round.Failures[load.FailedUnsent] == 0 {
+	if round.Requests != 50 || round.Answers > 0 || round.Failures[load.FailedUnsent] == 0 || round.Failures[load.FailedTimeout] == 0 {
 		t.Errorf("50 were due at a server that says nothing: %d requests, %v", round.Requests, round.Failures)
 	}
 }
@@ -208,7 +208,9 @@ func TestAClosedConnectionIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") }))
 	t.Cleanup(server.Close)
-	if round := run(t, options(t, server.URL)); round.Answers < 5 || len(round.Failures) > 0 {
+	o := options(t, server.URL)
+	o.Duration = time.Second
+	if round := run(t, o); round.Answers < 5 || len(round.Failures) > 0 {
 		t.Errorf("%d answers on 4 connections, failures %v", round.Answers, round.Failures)
 	}
 }
@@ -224,8 +226,15 @@ func TestTLS(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
 	o.TLS = &tls.Config{RootCAs: pool}
-	if round := run(t, o); round.Statuses[204] == 0 || len(round.Failures) > 0 {
-		t.Errorf("statuses %v, failures %v", round.Statuses, round.Failures)
+	for _, host := range []string{o.Targets[0].Host, "example.com"} { // both are in the certificate
+		o.Targets[0].Host = host
+		if round := run(t, o); round.Statuses[204] == 0 || len(round.Failures) > 0 {
+			t.Errorf("%s: statuses %v, failures %v", host, round.Statuses, round.Failures)
+		}
+	}
+	o.Targets[0].Host = "go.example.org"
+	if _, err := load.Run(t.Context(), o); err == nil {
+		t.Error("a certificate of somebody else was trusted")
 	}
 }
 
@@ -245,7 +254,7 @@ func TestInterruptedRoundTellsWhatItSaw(t *testing.T) {
 			o := options(t, server.URL)
 			o.Duration, o.Rate = time.Hour, rate
 			round, err := load.Run(ctx, o)
-			if err != nil || round.Answers < 50 || round.Seconds > 3000 {
+			if err != nil || round.Answers < 40 || round.Seconds > 3000 {
 				t.Errorf("interrupted after 50 requests: %d answers in %v s, %v", round.Answers, round.Seconds, err)
 			}
 		})

@@ -26,14 +26,16 @@ type Request struct {
 	Header []string // lines such as "User-Agent: wrk"
 	Body   string   // unless Bodies
 
-	// Paths returns what appends the next path of a connection, which gets random numbers of its own.
-	Paths func(connection int, random *rand.Rand) func(to []byte) []byte
+	Paths Paths
 	// Bodies is the same for bodies, each of which has BodyLength bytes.
-	Bodies     func(connection int, random *rand.Rand) func(to []byte) []byte
+	Bodies     Paths
 	BodyLength int
 	// Clients is how many clients ask, each with an X-Forwarded-For of its own. 0 sends none.
 	Clients int
 }
+
+// Paths returns what appends the next path of a connection, which gets random numbers of its own: in every round the same.
+type Paths func(connection int, random *rand.Rand) func(to []byte) []byte
 
 // MaxClients is how many addresses there are for them, those in 10.0.0.0/8.
 const MaxClients = 1 << 24

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,6 +87,31 @@ func TestKeysAreReadAsPaths(t *testing.T) {
 		if _, err := load.ReadKeys(file); err == nil {
 			t.Errorf("%q was taken as keys", text)
 		}
+	}
+}
+
+func TestPathsWithUnknownCodesAndSuffixes(t *testing.T) {
+	t.Parallel()
+	keys := load.NewKeys("/demo/a?x=y", "/demo/b")
+	next := load.WithUnknown(keys.InTurn(), 0.5)(0, rand.New(rand.NewPCG(1, 2)))
+	known, unknown := 0, map[string]bool{}
+	for range 1000 {
+		switch path := string(next([]byte("GET "))); {
+		case path == "GET /demo/a?x=y" || path == "GET /demo/b":
+			known++
+		case strings.HasPrefix(path, "GET /demo/none-") && len(path) < 50:
+			unknown[path] = true
+		default:
+			t.Fatal(path)
+		}
+	}
+	if known < 400 || len(unknown) < 400 {
+		t.Errorf("%d known and %d unknown of 1,000, a half each", known, len(unknown))
+	}
+	data := load.WithSuffix(keys.InTurn(), "/data")(0, rand.New(rand.NewPCG(1, 2)))
+	got := []string{string(data(nil)), string(data(nil))}
+	if slices.Sort(got); got[0] != "/demo/a/data" || got[1] != "/demo/b/data" {
+		t.Errorf("with a suffix: %q", got)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Target is a server.
 type Target struct {
-	Host string // for the header, as the URL has it
+	Host string // for the header and the certificate, as the URL has it
 	addr string
 	tls  bool
 }
@@ -45,5 +45,8 @@ func (t Target) dial(ctx context.Context, config *tls.Config, timeout time.Durat
 		config = new(tls.Config)
 	}
 	config.NextProtos = []string{"http/1.1"}
+	if config.ServerName == "" {
+		config.ServerName = (&url.URL{Host: t.Host}).Hostname()
+	}
 	return (&tls.Dialer{NetDialer: &dialer, Config: config}).DialContext(ctx, "tcp", t.addr)
 }

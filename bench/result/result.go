@@ -41,9 +41,11 @@ type Round struct {
 	Wanted float64 `json:"wanted,omitempty"`
 	// Late is how many requests of an open loop were sent more than 1 ms after they were due, and Backlog how many were due and not
 	// sent when that was the most.
-	Late    int64   `json:"late,omitempty"`
-	Backlog int64   `json:"backlog,omitempty"`
-	Seconds float64 `json:"seconds"`
+	Late    int64 `json:"late,omitempty"`
+	Backlog int64 `json:"backlog,omitempty"`
+	// Overslept is how many of the late ones had a connection that was free: nobody but the generator, or its machine, was slow.
+	Overslept int64   `json:"overslept,omitempty"`
+	Seconds   float64 `json:"seconds"`
 	// Latencies are counted from when a request was due, so that waiting for the one before it is part of its own.
 	Latencies Latencies `json:"latencies"`
 	// CPU is the processor time a request took of the contender, in microseconds, 0 where it could not be read.
