@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,14 +32,14 @@ type backend struct {
 	client         *http.Client
 	pace           *time.Ticker
 	links          []ownLink
-	swept          bool
+	unswept        atomic.Bool // there are links that sweep has to delete
 }
 
 type ownLink struct{ id, path string }
 
 func newBackend(base, key string, config *tls.Config) *backend {
 	return &backend{
-		base: base, key: key, tag: fmt.Sprintf("bench-load-%08x", rand.Uint32()), swept: true, pace: time.NewTicker(time.Second / writesPerKey),
+		base: base, key: key, tag: fmt.Sprintf("bench-load-%08x", rand.Uint32()), pace: time.NewTicker(time.Second / writesPerKey),
 		client: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 16}},
 	}
 }
@@ -88,7 +89,7 @@ func (b *backend) newLink() []byte {
 // make makes a link.
 func (b *backend) make(ctx context.Context) (ownLink, error) {
 	var link struct{ ID, URL string }
-	b.swept = false
+	b.unswept.Store(true)
 	if _, err := b.call(ctx, http.MethodPost, "/links", b.newLink(), http.StatusCreated, &link); err != nil {
 		return ownLink{}, err
 	}
@@ -122,7 +123,7 @@ func (b *backend) idPaths() *load.Keys {
 
 // sweep deletes all links with the tag.
 func (b *backend) sweep(ctx context.Context) error {
-	if b.swept {
+	if !b.unswept.Load() {
 		return nil
 	}
 	for {
@@ -133,7 +134,7 @@ func (b *backend) sweep(ctx context.Context) error {
 			return err
 		}
 		if len(page.Data) == 0 {
-			b.swept = true
+			b.unswept.Store(false)
 			return nil
 		}
 		for _, link := range page.Data {
@@ -148,7 +149,7 @@ func (b *backend) sweep(ctx context.Context) error {
 func (l *loading) sweep() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if slices.ContainsFunc(l.backends, func(b *backend) bool { return !b.swept }) {
+	if slices.ContainsFunc(l.backends, func(b *backend) bool { return b.unswept.Load() }) {
 		fmt.Fprintln(os.Stderr, "deleting the links that were made; Ctrl-C leaves them")
 	}
 	var group errgroup.Group

@@ -171,7 +171,7 @@ func (l *loading) asOften(perKey float64) float64 {
 
 func (l *loading) create(ctx context.Context, name string) ([]part, error) {
 	return l.one(ctx, name, l.calls(l.asOften(writesPerKey), func(b *backend) load.Request {
-		b.swept = false
+		b.unswept.Store(true)
 		return load.Request{Method: "POST", Path: "/links", Body: string(b.newLink())}
 	}))
 }

@@ -62,8 +62,9 @@ func (e *engine) run(ctx context.Context) {
 	e.until.Store(e.from + int64(e.Duration))
 	e.end.Store(e.until.Load() + int64(e.Timeout))
 
-	// The connections end by e.end. Their requests do not end with ctx at once, which would make failures of them.
-	asking := context.WithoutCancel(ctx)
+	// What is under way does not end with ctx at once, which would make failures of it, but at e.end.
+	asking, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
 	var sending, watching errgroup.Group
 	for _, c := range e.connections {
 		sending.Go(func() error { c.run(asking); return nil })
@@ -72,7 +73,7 @@ func (e *engine) run(ctx context.Context) {
 		sending.Go(e.pace)
 	}
 	done := make(chan struct{})
-	watching.Go(func() error { e.watch(ctx, done); return nil })
+	watching.Go(func() error { e.watch(ctx, done, giveUp); return nil })
 	_ = sending.Wait() // there are no errors
 	close(done)
 	_ = watching.Wait()
@@ -81,8 +82,9 @@ func (e *engine) run(ctx context.Context) {
 // interruptPatience is how long answers are waited for once ctx ended.
 const interruptPatience = time.Second
 
-// watch gives up what takes too long, measures the backlog, tells the progress, and ends the round when ctx ends.
-func (e *engine) watch(ctx context.Context, done <-chan struct{}) {
+// watch gives up what takes too long, measures the backlog, tells the progress, and ends the round when ctx ends. stop ends what is
+// being connected.
+func (e *engine) watch(ctx context.Context, done <-chan struct{}, stop func()) {
 	ticks := time.NewTicker(10 * time.Millisecond)
 	defer ticks.Stop()
 	ended := ctx.Done()
@@ -97,7 +99,9 @@ func (e *engine) watch(ctx context.Context, done <-chan struct{}) {
 		case <-ticks.C:
 		}
 		e.noteBacklog()
-		e.giveUp()
+		if e.giveUp() {
+			stop()
+		}
 		if tick%10 == 0 {
 			e.tell()
 		}
@@ -115,15 +119,17 @@ func (e *engine) interrupt() {
 	}
 }
 
-func (e *engine) giveUp() {
+// giveUp gives up the requests that take too long, and in the end all of them, which is when it returns true.
+func (e *engine) giveUp() bool {
 	now := e.now()
-	before := now - int64(e.Timeout)
-	if now >= e.end.Load() {
+	before, over := now-int64(e.Timeout), now >= e.end.Load()
+	if over {
 		before = now
 	}
 	for _, c := range e.connections {
 		c.giveUp(before)
 	}
+	return over
 }
 
 func (e *engine) noteBacklog() {
