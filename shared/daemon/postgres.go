@@ -116,7 +116,11 @@ func (p *Postgres) arguments() []string {
 		"unix_socket_directories=",
 		"max_connections=300",
 	}
-	if !p.durable {
+	if p.durable {
+		// Ids of events are random, so each new one dirties another page of their index. At the defaults (128 MB, 1 GB) with some million
+		// of them, most pages are written again for each, and after every checkpoint, twice a minute, logged whole.
+		settings = append(settings, "shared_buffers=1GB", "max_wal_size=4GB")
+	} else {
 		// Not synchronous_commit: without it a commit is lost when the server dies, as it does in tests.
 		settings = append(settings, "fsync=off", "full_page_writes=off")
 	}
