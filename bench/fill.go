@@ -73,7 +73,7 @@ func (c fillCommand) fill(ctx context.Context, progress *os.File) (result filled
 	if err != nil {
 		return result, err
 	}
-	l := loader{owner: owner, tenants: tenants, keys: keys, audit: c.Audit, made: barOf(c.Links, progress)}
+	l := loader{owner: owner, tenants: tenants, keys: keys, audit: c.Audit, made: barOf(c.Links, "links", progress)}
 	work := func() error { return l.load(ctx) }
 	if c.Rebuild {
 		work = func() error { return withoutSearchIndexes(ctx, owner, func() error { return l.load(ctx) }) }
@@ -113,9 +113,9 @@ func readKeys(path string) ([]string, error) {
 }
 
 // barOf shows on a terminal how many of n are done. Elsewhere it shows nothing.
-func barOf(n int, on *os.File) *progressbar.ProgressBar {
+func barOf(n int, what string, on *os.File) *progressbar.ProgressBar {
 	info, err := on.Stat()
-	return progressbar.NewOptions(n, progressbar.OptionSetWriter(on), progressbar.OptionSetDescription("links"), progressbar.OptionShowCount(),
+	return progressbar.NewOptions(n, progressbar.OptionSetWriter(on), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(), progressbar.OptionThrottle(200*time.Millisecond), progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetVisibility(err == nil && info.Mode()&os.ModeCharDevice != 0))
 }

@@ -29,7 +29,7 @@ func TestFilledLinksAreAsTheAPIMakesThem(t *testing.T) {
 	if err != nil || len(paths) != links {
 		t.Fatalf("%d paths, %v; expected %d", len(paths), err, links)
 	}
-	largest := organization{made.Largest.Key, made.Largest.ServerKey}
+	largest := organization{orgKey: made.Largest.Key, serverKey: made.Largest.ServerKey}
 	// All of them, because each has other fields.
 	v := newVisitor(f.edges[0].Addr)
 	defer v.hangUp()

@@ -24,7 +24,8 @@ type fleet struct {
 	dir             string
 }
 
-// launch builds and starts a fleet in a temporary folder. What the programs write goes to log.
+// launch builds and starts a fleet in a temporary folder. What the programs write goes to log. Without an edge its short URLs lead
+// nowhere.
 func launch(ctx context.Context, controls, edges int, log io.Writer, edgeSettings ...string) (f *fleet, err error) {
 	// Readers stand for many clients: they say who they are, and the edges believe it.
 	f = &fleet{edgeSettings: append([]string{"TRUSTED_PROXIES=127.0.0.1/32"}, edgeSettings...)}

@@ -2,7 +2,8 @@
 //
 // `bench freshness` changes links and asks every edge at once (freshness.go, changes.go). `bench drills` makes one thing go wrong
 // at a time and measures what that costs (drills.go, a file for each drill; visitor.go clicks, visits.go counts what came of it).
-// Both call the API as a tenant (tenant.go). `bench faults` changes and asks while everything breaks that can break:
+// Both call the API as a tenant (tenant.go). `bench events` reports as phones do (phone.go), under kills (eventkills.go, ledger.go) and as
+// many as there is room for (eventfill.go, keyring.go, meter.go), and reads back what is stored (archive.go). `bench faults` changes and asks while everything breaks that can break:
 //
 //	faults.go    the command: one run, or runs of fault-tagged builds until each is caught (faultreport.go: what it prints)
 //	rig.go       the processes, each with proxies of its own to Postgres and Redis (package proxy, failover.go)
@@ -13,7 +14,8 @@
 //	history/     what was asked for and answered, and the judgement of every read
 //
 // `bench fill` puts any number of links into a database (fill.go; fillload.go copies them, filllink.go makes them up,
-// fillorganizations.go whose they are).
+// fillorganizations.go whose they are). `bench scale` compares few links with millions (scale.go; scalestore.go in Postgres,
+// scalecache.go in memory), `bench direct` control with its own SQL (direct.go, directsql.go).
 //
 // `bench load` sends requests to a Deeplink that somebody else runs (package load), and leaves results (package result):
 //
@@ -44,6 +46,7 @@ type commands struct {
 	Load      loadCommand      `cmd:"" help:"Send requests to a Deeplink that runs, and tell how many it answers and how fast."`
 	Compare   compareCommand   `cmd:"" help:"Set two results of load against each other."`
 	Plot      plotCommand      `cmd:"" help:"Draw results of load."`
+	Events    eventsCommand    `cmd:"" help:"Report events as phones do: while controls are killed, or as many as there is room for."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`
 }

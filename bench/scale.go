@@ -92,7 +92,7 @@ func openSized(ctx context.Context, links int, log io.Writer) (_ *sized, err err
 		return nil, err
 	}
 	s.took, s.organizations = time.Since(began), made.Organizations
-	s.largest, s.largestLinks = organization{made.Largest.Key, made.Largest.ServerKey}, made.Largest.Links
+	s.largest, s.largestLinks = organization{orgKey: made.Largest.Key, serverKey: made.Largest.ServerKey}, made.Largest.Links
 	s.keys, err = load.ReadKeys(file)
 	return s, err
 }

@@ -180,9 +180,7 @@ func (s *Stack) Operate(ctx context.Context, databaseURL string, arguments ...st
 
 // OperateThrough is Operate with another way to Redis.
 func (s *Stack) OperateThrough(ctx context.Context, databaseURL, redisURL string, arguments ...string) (json.RawMessage, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.options.Bin, "control"), arguments...)
-	cmd.Env = s.environment("DATABASE_URL="+databaseURL, "REDIS_URL="+redisURL)
-	out, err := cmd.Output()
+	out, err := s.command(ctx, databaseURL, redisURL, arguments...).Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
@@ -191,6 +189,17 @@ func (s *Stack) OperateThrough(ctx context.Context, databaseURL, redisURL string
 		return nil, fmt.Errorf("control %v: %w", arguments, err)
 	}
 	return out, nil
+}
+
+// Command returns an operator's command of control, as the role of control, not started: for what prints more than fits in memory.
+func (s *Stack) Command(ctx context.Context, arguments ...string) *exec.Cmd {
+	return s.command(ctx, s.Control, s.Redis.URL(), arguments...)
+}
+
+func (s *Stack) command(ctx context.Context, databaseURL, redisURL string, arguments ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.options.Bin, "control"), arguments...)
+	cmd.Env = s.environment("DATABASE_URL="+databaseURL, "REDIS_URL="+redisURL)
+	return cmd
 }
 
 // environment is what a program gets to see: where its tools are, and its settings.

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/bench/result"
+)
+
+// eventKillCommand kills controls under phones that report, and looks for what they were told is stored.
+type eventKillCommand struct {
+	Duration time.Duration `help:"How long to go on." default:"60s"`
+	Rate     int           `help:"Events a second, of all phones together." default:"500"`
+	Clients  int           `help:"Phones." default:"50"`
+	Seed     uint64        `help:"Seed of the kills and of the batches. 0: a new one."`
+	JSON     string        `name:"json" help:"File for the result as JSON." type:"path"`
+	Log      string        `help:"File for what the programs write." type:"path"`
+}
+
+// Validate implements kong's check of a command.
+func (c eventKillCommand) Validate() error {
+	if c.Rate < 1 || c.Clients < 1 || c.Duration <= 0 {
+		return errors.New("without phones, events and some time nothing is shown")
+	}
+	return nil
+}
+
+// Run prints what was told and what is stored. A broken promise is an error.
+func (c eventKillCommand) Run(ctx context.Context) error {
+	log, err := createLog(c.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	}
+	fmt.Printf("seed %d\n", c.Seed)
+	began := time.Now()
+	f, err := launch(ctx, 2, 0, log)
+	if err != nil {
+		return err
+	}
+	load := killing{duration: c.Duration, rate: c.Rate, clients: c.Clients, seed: c.Seed, least: time.Second, most: 4 * time.Second}
+	report, err := load.run(ctx, f)
+	if err := errors.Join(err, f.close(context.WithoutCancel(ctx))); err != nil {
+		return err
+	}
+	report.print(os.Stdout)
+	if c.JSON != "" {
+		written, err := report.file(began)
+		if err := errors.Join(err, written.Write(c.JSON)); err != nil {
+			return err
+		}
+	}
+	return unkept(report.findings())
+}
+
+const (
+	// meanBatch is how many events a batch has on average, of 1 to twice as many less one.
+	meanBatch = 5
+	// batchesPerKey a second leave room for as many again: a key may send 600 a minute.
+	batchesPerKey = 5
+	// lastPatience is how long batches are sent again after everything runs again.
+	lastPatience = 30 * time.Second
+)
+
+// killing is phones that report at a pace of their own, whether they are answered or not, while one of the controls is killed every
+// least to most and started again.
+type killing struct {
+	duration      time.Duration
+	rate, clients int // events a second of all phones, and how many these are
+	seed          uint64
+	least, most   time.Duration
+}
+
+// killReport is what came of it.
+type killReport struct {
+	killing
+	phones []*phone
+	kills  int
+	ledger *ledger
+	// stored is read from the table, printed by the operator's export.
+	stored, printed archive
+}
+
+// run works on a fleet whose controls all run, and leaves it so.
+func (k killing) run(ctx context.Context, f *fleet) (*killReport, error) {
+	phones, err := k.enlist(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	report := &killReport{killing: k, phones: phones, ledger: newLedger()}
+	working, stop := context.WithTimeout(ctx, k.duration)
+	defer stop()
+	delivering, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	var deliveries sync.WaitGroup
+	for _, p := range phones {
+		deliveries.Go(func() { p.work(working, delivering, &deliveries, report.ledger) })
+	}
+	report.kills, err = k.kill(working, f)
+	stop()
+	last := time.AfterFunc(lastPatience, giveUp)
+	defer last.Stop()
+	deliveries.Wait()
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return nil, err
+	}
+	return report, report.look(ctx, f)
+}
+
+// look reads back what is stored.
+func (r *killReport) look(ctx context.Context, f *fleet) (err error) {
+	if r.stored, err = table(ctx, f); err != nil {
+		return err
+	}
+	r.printed = make(archive)
+	seen := make(map[string]bool)
+	for _, p := range r.phones {
+		if seen[p.orgKey] {
+			continue
+		}
+		seen[p.orgKey] = true
+		_, err := export(ctx, f, p.orgKey, time.Time{}, func(id uuid.UUID) { r.printed[eventKey{p.orgKey, id}]++ })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kill kills and starts controls until ctx ends. In the end all run.
+func (k killing) kill(ctx context.Context, f *fleet) (kills int, err error) {
+	random := rand.New(rand.NewPCG(k.seed, 0))
+	for pause(ctx, between(random, k.least, k.most)) {
+		i := random.IntN(len(f.controls))
+		if err := f.controls[i].Kill(); err != nil {
+			return kills, err
+		}
+		kills++
+		pause(ctx, between(random, 0, k.least))
+		again, err := f.StartControl(context.WithoutCancel(ctx), f.controls[i].Addr)
+		if err != nil {
+			return kills, err
+		}
+		f.controls[i] = again
+	}
+	return kills, nil
+}
+
+// phone is a device with an app of an organization.
+type phone struct {
+	organization
+	device, session string
+	addrs           []string
+	every           time.Duration // between two batches
+	random          *rand.Rand
+}
+
+// enlist makes the phones, and as many organizations as their keys are needed.
+func (k killing) enlist(ctx context.Context, f *fleet) ([]*phone, error) {
+	var addrs []string
+	for _, control := range f.controls {
+		addrs = append(addrs, control.Addr)
+	}
+	organizations := make([]organization, k.rate/(meanBatch*batchesPerKey)+1)
+	var group errgroup.Group
+	group.SetLimit(4)
+	for i := range organizations {
+		group.Go(func() (err error) {
+			organizations[i], err = newOrganization(ctx, f.operate)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	phones := make([]*phone, k.clients)
+	for i := range phones {
+		p := &phone{
+			organization: organizations[i%len(organizations)], device: fmt.Sprintf("phone-%d", i), addrs: addrs,
+			every:  meanBatch * time.Second * time.Duration(k.clients) / time.Duration(k.rate),
+			random: rand.New(rand.NewPCG(k.seed, uint64(i)+1)),
+		}
+		var err error
+		if p.session, err = openSession(ctx, addrs[0], p.organization, p.device); err != nil {
+			return nil, err
+		}
+		phones[i] = p
+	}
+	return phones, nil
+}
+
+// work makes a batch whenever one is due until working ends, and sees to each until delivering ends.
+func (p *phone) work(working, delivering context.Context, deliveries *sync.WaitGroup, l *ledger) {
+	due := time.Now().Add(between(p.random, 0, p.every))
+	for ; pause(working, time.Until(due)); due = due.Add(p.every) {
+		b := newBatch(p.random, p.device, p.session, 1+p.random.IntN(2*meanBatch-1))
+		l.promise(b)
+		from := p.random.IntN(len(p.addrs))
+		deliveries.Go(func() { p.deliver(delivering, l, b, due, from) })
+	}
+}
+
+// deliver sends a batch until it is acknowledged or ctx ends, to one control after the other, with pauses that grow.
+func (p *phone) deliver(ctx context.Context, l *ledger, b batch, due time.Time, from int) {
+	const longest = time.Second
+	for try, wait := from, 20*time.Millisecond; ; try, wait = try+1, min(2*wait, longest) {
+		a := sendBatch(ctx, p.addrs[try%len(p.addrs)], p.clientKey, b)
+		l.note(p.orgKey, b, due, a)
+		if a.acknowledged() || !pause(ctx, wait/2+rand.N(wait)) {
+			return
+		}
+	}
+}
+
+// findings are the promises.
+func (r *killReport) findings() []finding {
+	l := r.ledger
+	acknowledged, late := len(l.acknowledged), none("sent and never acknowledged", l.sent-len(l.acknowledged), l.sent)
+	late.timed = true
+	return []finding{
+		none("acknowledged and not in the table", l.missing(r.stored), acknowledged),
+		none("acknowledged and not in the export", l.missing(r.printed), acknowledged),
+		none("more than once in the table", r.stored.double(), len(r.stored)),
+		none("more than once in the export", r.printed.double(), len(r.printed)),
+		counted("told accepted", fmt.Sprint(l.accepted), fmt.Sprintf("≤ %d stored", len(r.stored)), l.accepted <= int64(len(r.stored))),
+		none("answers that must not be", len(l.odd), int(l.attempts)),
+		late,
+	}
+}
+
+// print writes counts and promises as tables.
+func (r *killReport) print(out io.Writer) {
+	l := r.ledger
+	fmt.Fprintf(out, "%d phones, %d events a second, %s\n\n| what | count |\n|---|--:|\n", len(r.phones), r.rate, r.duration)
+	for _, line := range []struct {
+		what  string
+		count any
+	}{
+		{"kills", r.kills},
+		{"events sent", l.sent},
+		{"acknowledged", len(l.acknowledged)},
+		{"stored", len(r.stored)},
+		{"requests", l.attempts},
+		{"answers by status", l.statuses},
+		{fmt.Sprintf("unanswered requests %v", l.failures), l.unanswered()},
+		{"duplicates told", l.duplicates},
+	} {
+		fmt.Fprintf(out, "| %s | %v |\n", line.what, line.count)
+	}
+	printFindings(out, r.findings())
+	for _, odd := range l.odd[:min(len(l.odd), 3)] {
+		fmt.Fprintln(out, "  ", odd)
+	}
+}
+
+// file has one round. Its latencies are of batches, from when they were due to their acknowledgement.
+func (r *killReport) file(began time.Time) (*result.File, error) {
+	l := r.ledger
+	waits, err := result.Summary(l.waits)
+	return file(began, "report under kills", []result.Round{{
+		Requests: l.attempts, Answers: answers(l.statuses), Statuses: l.statuses, Failures: l.failures,
+		Wanted: float64(r.rate) / meanBatch, Seconds: r.duration.Seconds(), Latencies: waits,
+	}}), err
+}
