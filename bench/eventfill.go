@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"sync/atomic"
@@ -84,12 +83,12 @@ type filling struct {
 // fillReport is what came of it.
 type fillReport struct {
 	filling
-	orgKey  string
-	keys    int
-	paces   []pace
-	all     result.Latencies
-	sum     idSum // of what was acknowledged
-	counted stock
+	orgKey    string
+	keys      int
+	paces     []pace
+	latencies result.Latencies // of all
+	sum       idSum            // of what was acknowledged
+	counted   stock
 	// accepted is the sum of all answers.
 	accepted, repeated int64
 	// tenth is of what was stored first.
@@ -123,7 +122,7 @@ func (l filling) run(ctx context.Context, f *fleet, storing, exporting func(int)
 	if r.paces, err = m.paces(); err != nil {
 		return nil, err
 	}
-	if r.all, err = m.whole(); err != nil {
+	if r.latencies, err = m.whole(); err != nil {
 		return nil, err
 	}
 	return r, r.look(ctx, f, owner, m.parts[0].ended, exporting)
@@ -136,7 +135,8 @@ func (l filling) store(ctx context.Context, f *fleet, o organization, keys *keyr
 	left.Store(int64(l.events))
 	for i := range reporters {
 		r := &reporter{
-			device: fmt.Sprintf("phone-%d", i), repeat: l.repeat, random: rand.New(rand.NewPCG(l.seed, uint64(i))), keys: keys, meter: m, left: &left,
+			device: fmt.Sprintf("phone-%d", i), repeat: l.repeat, random: rand.New(rand.NewPCG(l.seed, uint64(i))),
+			keys: keys, meter: m, left: &left,
 		}
 		for j := range f.controls {
 			r.addrs = append(r.addrs, f.controls[(i+j)%len(f.controls)].Addr)
@@ -235,75 +235,4 @@ func (r *fillReport) look(ctx context.Context, f *fleet, owner *pgxpool.Pool, un
 	})
 	exporting(n)
 	return err
-}
-
-// The rate must not fall by more than a fifth, and an export of ten times as much may take a quarter more memory: that much the
-// collector may be late.
-const (
-	leastOfFirst = 0.8
-	mostOfTenth  = 1.25
-)
-
-// findings are the promises.
-func (r *fillReport) findings() []finding {
-	first, last := r.paces[0].rate(), r.paces[len(r.paces)-1].rate()
-	unanswered := int64(0)
-	for _, p := range r.paces {
-		unanswered += p.Requests - p.Answers
-	}
-	wanted := int64(r.events)
-	same := func(what string, n int64) finding {
-		return counted(what, fmt.Sprint(n), fmt.Sprint(wanted), n == wanted)
-	}
-	rate := counted("events a second, the last tenth to the first", fmt.Sprintf("%.0f : %.0f = %.2f", last, first, last/first), fmt.Sprintf("≥ %.2f", leastOfFirst), last/first >= leastOfFirst)
-	worked := func(p pace) float64 { return p.controlTime() + p.postgresTime() }
-	before, after := worked(r.paces[0]), worked(r.paces[len(r.paces)-1])
-	work := counted("CPU µs an event, the last tenth to the first", fmt.Sprintf("%.1f : %.1f = %.2f", after, before, after/before), fmt.Sprintf("≤ %.2f", 1/leastOfFirst), leastOfFirst*after <= before)
-	memory := counted("peak memory of the export of all, to that of a tenth", fmt.Sprintf("%s : %s", megabytes(r.whole.Peak), megabytes(r.tenth.Peak)),
-		fmt.Sprintf("≤ %.2f", mostOfTenth), float64(r.whole.Peak) <= mostOfTenth*float64(r.tenth.Peak))
-	rate.timed, work.timed, memory.timed = true, true, true
-	return []finding{
-		rate,
-		work,
-		same("events in the table", r.counted.events),
-		same("events in the table, each once", r.counted.distinct),
-		same("ids remembered", r.counted.ids),
-		counted(fmt.Sprintf("told accepted, with %d unanswered", unanswered), fmt.Sprint(r.accepted), fmt.Sprint(wanted), r.accepted == wanted || r.accepted < wanted && unanswered > 0),
-		same("lines of the export", r.whole.Lines),
-		counted("ids of the export are those acknowledged", fmt.Sprint(r.exportedSum == r.sum), "true", r.exportedSum == r.sum),
-		memory,
-	}
-}
-
-func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
-
-// print writes tables.
-func (r *fillReport) print(out io.Writer) {
-	fmt.Fprintf(out, "%d events in batches of %d by %d phones, %.1f %% of the batches twice at once; %d keys\n\n", r.events, fullBatch, r.clients, 100*r.repeat, r.keys)
-	fmt.Fprint(out, "| tenth | events/s | p50 ms | p99 ms | CPU µs an event: control | Postgres | log bytes an event | answers by status | unanswered |\n|--:|--:|--:|--:|--:|--:|--:|---|--:|\n")
-	seconds := 0.0
-	for i, p := range r.paces {
-		seconds += p.Seconds
-		fmt.Fprintf(out, "| %d | %.0f | %.1f | %.1f | %.1f | %.1f | %.0f | %v | %d |\n",
-			i+1, p.rate(), p.Latencies.P50/1000, p.Latencies.P99/1000, p.controlTime(), p.postgresTime(), p.logged(), p.Statuses, p.Requests-p.Answers)
-	}
-	fmt.Fprintf(out, "| all | %.0f | %.1f | %.1f | | | | | |\n\n", float64(r.events)/seconds, r.all.P50/1000, r.all.P99/1000)
-	fmt.Fprintf(out, "%.1f s; duplicates told: %d; %s of events, %s of ids, both with their indexes\n\n", seconds, r.repeated, megabytes(r.counted.eventBytes), megabytes(r.counted.idBytes))
-	fmt.Fprint(out, "| export | lines | MB | s | lines/s | peak memory |\n|---|--:|--:|--:|--:|--:|\n")
-	for _, e := range []struct {
-		what string
-		exported
-	}{{"the first tenth", r.tenth}, {"all", r.whole}} {
-		fmt.Fprintf(out, "| %s | %d | %.0f | %.1f | %.0f | %s |\n", e.what, e.Lines, float64(e.Bytes)/1e6, e.Took.Seconds(), float64(e.Lines)/e.Took.Seconds(), megabytes(e.Peak))
-	}
-	printFindings(out, r.findings())
-}
-
-// file has a round for each tenth.
-func (r *fillReport) file(began time.Time) *result.File {
-	var rounds []result.Round
-	for _, p := range r.paces {
-		rounds = append(rounds, p.Round)
-	}
-	return file(began, fmt.Sprintf("store %d events in batches of %d", r.events, fullBatch), rounds)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
-
-	"deeplink/bench/result"
 )
 
 // eventKillCommand kills controls under phones that report, and looks for what they were told is stored.
@@ -222,55 +219,4 @@ func (p *phone) deliver(ctx context.Context, l *ledger, b batch, due time.Time, 
 			return
 		}
 	}
-}
-
-// findings are the promises.
-func (r *killReport) findings() []finding {
-	l := r.ledger
-	acknowledged, late := len(l.acknowledged), none("sent and never acknowledged", l.sent-len(l.acknowledged), l.sent)
-	late.timed = true
-	return []finding{
-		none("acknowledged and not in the table", l.missing(r.stored), acknowledged),
-		none("acknowledged and not in the export", l.missing(r.printed), acknowledged),
-		none("more than once in the table", r.stored.double(), len(r.stored)),
-		none("more than once in the export", r.printed.double(), len(r.printed)),
-		counted("told accepted", fmt.Sprint(l.accepted), fmt.Sprintf("≤ %d stored", len(r.stored)), l.accepted <= int64(len(r.stored))),
-		none("answers that must not be", len(l.odd), int(l.attempts)),
-		late,
-	}
-}
-
-// print writes counts and promises as tables.
-func (r *killReport) print(out io.Writer) {
-	l := r.ledger
-	fmt.Fprintf(out, "%d phones, %d events a second, %s\n\n| what | count |\n|---|--:|\n", len(r.phones), r.rate, r.duration)
-	for _, line := range []struct {
-		what  string
-		count any
-	}{
-		{"kills", r.kills},
-		{"events sent", l.sent},
-		{"acknowledged", len(l.acknowledged)},
-		{"stored", len(r.stored)},
-		{"requests", l.attempts},
-		{"answers by status", l.statuses},
-		{fmt.Sprintf("unanswered requests %v", l.failures), l.unanswered()},
-		{"duplicates told", l.duplicates},
-	} {
-		fmt.Fprintf(out, "| %s | %v |\n", line.what, line.count)
-	}
-	printFindings(out, r.findings())
-	for _, odd := range l.odd[:min(len(l.odd), 3)] {
-		fmt.Fprintln(out, "  ", odd)
-	}
-}
-
-// file has one round. Its latencies are of batches, from when they were due to their acknowledgement.
-func (r *killReport) file(began time.Time) (*result.File, error) {
-	l := r.ledger
-	waits, err := result.Summary(l.waits)
-	return file(began, "report under kills", []result.Round{{
-		Requests: l.attempts, Answers: answers(l.statuses), Statuses: l.statuses, Failures: l.failures,
-		Wanted: float64(r.rate) / meanBatch, Seconds: r.duration.Seconds(), Latencies: waits,
-	}}), err
 }

@@ -2,8 +2,9 @@
 //
 // `bench freshness` changes links and asks every edge at once (freshness.go, changes.go). `bench drills` makes one thing go wrong
 // at a time and measures what that costs (drills.go, a file for each drill; visitor.go clicks, visits.go counts what came of it).
-// Both call the API as a tenant (tenant.go). `bench events` reports as phones do (phone.go), under kills (eventkills.go, ledger.go) and as
-// many as there is room for (eventfill.go, keyring.go, meter.go), and reads back what is stored (archive.go). `bench faults` changes and asks while everything breaks that can break:
+// Both call the API as a tenant (tenant.go). `bench events` reports as phones do (phone.go), under kills
+// (eventkills.go; ledger.go has what they were told) and as many as there is room for (eventfill.go; keyring.go has the keys, meter.go and
+// expense.go measure), and reads back what is stored (archive.go). `bench faults` changes and asks while everything breaks that can break:
 //
 //	faults.go    the command: one run, or runs of fault-tagged builds until each is caught (faultreport.go: what it prints)
 //	rig.go       the processes, each with proxies of its own to Postgres and Redis (package proxy, failover.go)

@@ -153,9 +153,10 @@ type pace struct {
 // rate is in events a second.
 func (p pace) rate() float64 { return float64(p.Events) / p.Seconds }
 
-// controlTime, postgresTime and logged are of one event, in microseconds and bytes.
+// controlTime, postgresTime, worked (both) and logged are of one event, in microseconds and bytes.
 func (p pace) controlTime() float64  { return inMicroseconds(p.Spent.control) / float64(p.Events) }
 func (p pace) postgresTime() float64 { return inMicroseconds(p.Spent.postgres) / float64(p.Events) }
+func (p pace) worked() float64       { return p.controlTime() + p.postgresTime() }
 func (p pace) logged() float64       { return float64(p.Spent.logged) / float64(p.Events) }
 
 func inMicroseconds(span time.Duration) float64 { return span.Seconds() * 1e6 }

@@ -130,7 +130,8 @@ func failure(err error) string {
 
 // openSession returns the session of a device.
 func openSession(ctx context.Context, addr string, o organization, device string) (id string, err error) {
-	response, text, err := send(ctx, addr, o.clientKey, http.MethodPost, "/sdk/session", bytes.NewReader(fmt.Appendf(nil, `{"deviceId":%q}`, device)))
+	body := fmt.Appendf(nil, `{"deviceId":%q}`, device)
+	response, text, err := send(ctx, addr, o.clientKey, http.MethodPost, "/sdk/session", bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}
