@@ -120,7 +120,7 @@ func (c directCommand) open(ctx context.Context, f *fleet) (*direct, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := loader{owner: owner, tenants: tenants, keys: io.Discard, audit: true, made: barOf(c.Clients*c.Links, os.Stderr)}
+	l := loader{owner: owner, tenants: tenants, keys: io.Discard, audit: true, made: barOf(c.Clients*c.Links, "links", os.Stderr)}
 	if err := l.load(ctx); err != nil {
 		return nil, err
 	}

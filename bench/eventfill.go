@@ -28,7 +28,7 @@ type eventFillCommand struct {
 
 // Validate implements kong's check of a command.
 func (c eventFillCommand) Validate() error {
-	if c.Events < parts*fullBatch || c.Clients < 1 || c.Clients > 60 || c.Repeat < 0 || c.Repeat > 1 {
+	if c.Events < stretches*fullBatch || c.Clients < 1 || c.Clients > 60 || c.Repeat < 0 || c.Repeat > 1 {
 		return errors.New("there must be a thousand events, 1 to 60 clients, and a share from 0 to 1")
 	}
 	return nil
@@ -125,7 +125,7 @@ func (l filling) run(ctx context.Context, f *fleet, storing, exporting func(int)
 	if r.latencies, err = m.whole(); err != nil {
 		return nil, err
 	}
-	return r, r.look(ctx, f, owner, m.parts[0].ended, exporting)
+	return r, r.look(ctx, f, owner, m.stretches[0].ended, exporting)
 }
 
 // store has the phones work until all events are stored.

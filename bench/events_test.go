@@ -59,7 +59,7 @@ func TestWhatPhonesWereToldIsStoredOnce(t *testing.T) {
 		}
 		show(t, r.print)
 		demand(t, r.findings())
-		if r.repeated == 0 || len(r.paces) != parts || shown != events || r.tenth.Lines == 0 || r.whole.Peak == 0 {
+		if r.repeated == 0 || len(r.paces) != stretches || shown != events || r.tenth.Lines == 0 || r.whole.Peak == 0 {
 			t.Errorf("%d duplicates told, %d tenths, %d shown, exports %+v and %+v: nothing was shown", r.repeated, len(r.paces), shown, r.tenth, r.whole)
 		}
 		exec(`delete from events where id = (select e.id from events e join organizations o on o.id = e.organization_id where o.org_key = $1 limit 1)`, r.orgKey)

@@ -12,11 +12,11 @@ import (
 	"deeplink/bench/result"
 )
 
-// parts is into how many a run is divided, by what is stored: its first and last tenth are compared.
-const parts = 10
+// stretches is into how many a run is divided, by what is stored: its first and last tenth are compared.
+const stretches = 10
 
-// part is what happened while so many events were stored.
-type part struct {
+// stretch is what happened while so many events were stored.
+type stretch struct {
 	events   int
 	ended    time.Time
 	spent    expense // until it ended
@@ -32,34 +32,34 @@ type meter struct {
 	expenses func() (expense, error)
 	progress func(stored int)
 
-	mu       sync.Mutex
-	began    time.Time
-	spent    expense // until it began
-	stored   int
-	parts    []part // the last one is under way
-	accepted int64
-	repeated int64 // duplicates told
-	sum      idSum // of all that is stored
-	err      error
+	mu        sync.Mutex
+	began     time.Time
+	spent     expense // until it began
+	stored    int
+	stretches []stretch // the last one is under way
+	accepted  int64
+	repeated  int64 // duplicates told
+	sum       idSum // of all that is stored
+	err       error
 }
 
-// start begins the first part.
+// start begins the first stretch.
 func (m *meter) start() (err error) {
 	m.began = time.Now()
 	m.spent, err = m.expenses()
-	m.parts = []part{newPart()}
+	m.stretches = []stretch{newStretch()}
 	return err
 }
 
-func newPart() part {
-	return part{statuses: make(map[int]int64), failures: make(map[string]int64), took: result.NewHistogram()}
+func newStretch() stretch {
+	return stretch{statuses: make(map[int]int64), failures: make(map[string]int64), took: result.NewHistogram()}
 }
 
 // note counts one attempt.
 func (m *meter) note(a attempt) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := &m.parts[len(m.parts)-1]
+	p := &m.stretches[len(m.stretches)-1]
 	p.attempts++
 	if a.status == 0 {
 		p.failures[a.failure]++
@@ -73,7 +73,7 @@ func (m *meter) note(a attempt) {
 	}
 }
 
-// done counts a batch whose events are stored, and ends the part when it is full.
+// done counts a batch whose events are stored, and ends the stretch when it is full.
 func (m *meter) done(b batch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,14 +82,14 @@ func (m *meter) done(b batch) {
 	}
 	m.stored += len(b.ids)
 	m.progress(m.stored)
-	p := &m.parts[len(m.parts)-1]
+	p := &m.stretches[len(m.stretches)-1]
 	p.events += len(b.ids)
-	if m.stored < m.total*len(m.parts)/parts {
+	if m.stored < m.total*len(m.stretches)/stretches {
 		return
 	}
 	p.ended = time.Now()
 	if p.spent, m.err = m.expenses(); m.err == nil && m.stored < m.total {
-		m.parts = append(m.parts, newPart())
+		m.stretches = append(m.stretches, newStretch())
 	}
 }
 
@@ -105,11 +105,11 @@ func (s *idSum) add(id uuid.UUID) {
 	s.high, _ = bits.Add64(s.high, high, carry)
 }
 
-// paces are the parts as rates and percentiles.
+// paces are the stretches as rates and percentiles.
 func (m *meter) paces() ([]pace, error) {
 	var paces []pace
 	began, spent := m.began, m.spent
-	for _, p := range m.parts {
+	for _, p := range m.stretches {
 		latencies, err := result.Summary(p.took)
 		if err != nil {
 			return nil, err
@@ -134,16 +134,16 @@ func answers(statuses map[int]int64) (n int64) {
 	return n
 }
 
-// whole are the latencies of all parts.
+// whole are the latencies of all stretches.
 func (m *meter) whole() (result.Latencies, error) {
 	all := result.NewHistogram()
-	for _, p := range m.parts {
+	for _, p := range m.stretches {
 		all.Merge(p.took)
 	}
 	return result.Summary(all)
 }
 
-// pace is how one part went.
+// pace is how one stretch went.
 type pace struct {
 	Events int
 	Spent  expense
