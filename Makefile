@@ -3,8 +3,8 @@
 GO ?= go
 SERVERS := deploy/local/install.sh postgresql redis
 # These take all cores, for Chromium, compilers and whole fleets, or count by the second what has to be done in time: each runs alone.
-ALONE := ./control ./edge ./bench ./bench/broken ./deploy/local ./shared/testbrowser
-OTHERS := $$($(GO) list ./... | grep -vE '/(control|edge|bench|bench/broken|deploy/local|shared/testbrowser)$$')
+ALONE := ./control ./edge ./bench ./bench/broken ./deploy/local ./deploy/examples ./shared/testbrowser
+OTHERS := $$($(GO) list ./... | grep -vE '/(control|edge|bench|bench/broken|deploy/local|deploy/examples|shared/testbrowser)$$')
 
 .DEFAULT_GOAL := help
 .PHONY: help run test race check deps fuzz bench migrate
