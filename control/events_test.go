@@ -112,6 +112,30 @@ func TestABadEventNeverBlocksTheOthers(t *testing.T) {
 	}
 }
 
+// TestMembersBesideEventsAreJudgedByOneRule sends them beside good events and bad ones.
+func TestMembersBesideEventsAreJudgedByOneRule(t *testing.T) {
+	t.Parallel()
+	const good, bad = `{"name":"open"}`, `{"name":"a\u0000"}`
+	for name, test := range map[string]struct {
+		member string
+		taken  bool
+	}{
+		"8 levels":                 {`"x":` + repeat("[", 8) + repeat("]", 8), true},
+		"9 levels":                 {`"x":` + repeat("[", 9) + repeat("]", 9), false},
+		"NUL in a name":            {`"x\u0000":1`, false},
+		"half a surrogate in name": {`"x\ud800":1`, false},
+		"broken UTF-8 in a name":   {"\"x\xff\":1", false},
+		"events twice":             {`"events":[` + good + `]`, false},
+	} {
+		for _, events := range []string{good, good + "," + bad} {
+			body := `{"deviceId":"phone",` + test.member + `,"events":[` + events + `]}`
+			if _, _, _, err := readBatch([]byte(body)); (err == nil) != test.taken {
+				t.Errorf("%s: %q: %v, expected it taken: %t", name, body, err, test.taken)
+			}
+		}
+	}
+}
+
 func TestEventsAreOfTheirOrganizationAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -190,11 +190,14 @@ type rejection struct {
 // readBatch reads the body of POST /sdk/events. What is wrong with one event is no error, so that it never blocks the queue of a phone:
 // only when no event is good there is one, about all of them. repeated is how many good ones had the id of an earlier one.
 func readBatch(body []byte) (batch store.Batch, rejected []rejection, repeated int, err error) {
-	values, err := readMembers(body)
-	if err != nil {
+	// The entries of events are judged one by one.
+	if err := strictjson.Check(withoutEvents(body), maxDepth); err != nil {
 		return store.Batch{}, nil, 0, err
 	}
-	o := &object{values: values}
+	o := readObject(body)
+	if err := o.err(); err != nil {
+		return store.Batch{}, nil, 0, err
+	}
 	batch = store.Batch{DeviceID: o.deviceID(), SessionID: o.uuid("sessionId")}
 	entries := o.entries("events", maxEvents)
 	if err := o.err(); err != nil {
@@ -260,42 +263,25 @@ func readEvent(entry json.RawMessage) (store.Event, error) {
 	return e, o.err()
 }
 
-// readMembers reads the members of an object. It is strict about all but the entries of events: those are judged one by one.
-func readMembers(body []byte) (map[string]json.RawMessage, error) {
-	offence := strictjson.Check(body, maxObjectDepth+3) // the body, the array and the event are a level each
-	values := make(map[string]json.RawMessage)
-	if offence == nil {
-		if json.Unmarshal(body, &values) != nil || values == nil {
-			return nil, fault("body", "must be a JSON object")
-		}
-		return values, nil
-	}
-	// Is it only about an event?
+// withoutEvents returns the body with null for the array of events, where there is one.
+func withoutEvents(body []byte) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
-		return nil, offence
+		return body
 	}
 	for decoder.More() {
 		name, err := decoder.Token()
 		if err != nil {
-			return nil, offence
+			return body
 		}
 		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, offence
+		if decoder.Decode(&value) != nil {
+			return body
 		}
-		_, twice := values[name.(string)]
-		isArray := name == "events" && len(value) > 0 && value[0] == '['
-		if twice || !utf8.ValidString(name.(string)) || !isArray && strictjson.Check(value, maxObjectDepth) != nil {
-			return nil, offence
+		if name == "events" && value[0] == '[' {
+			end := int(decoder.InputOffset())
+			return slices.Concat(body[:end-len(value)], []byte("null"), body[end:])
 		}
-		values[name.(string)] = value
 	}
-	if _, err := decoder.Token(); err != nil {
-		return nil, offence
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, offence
-	}
-	return values, nil
+	return body
 }
