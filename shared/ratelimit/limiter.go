@@ -20,6 +20,7 @@ type Limiter struct {
 	memory    map[Surface]*Memory
 	base      time.Time
 	retryAt   atomic.Int64 // when Redis may be asked again, in nanoseconds since base; 0 when it answered last
+	fellBack  atomic.Int64 // when a request was last counted without Redis, in nanoseconds since base
 	fallbacks atomic.Int64
 }
 
@@ -35,24 +36,42 @@ func New(redis *Redis, surfaces ...Surface) *Limiter {
 // Take asks for one request of key, as Memory.Take does. It never fails and takes 25 ms at most. The surface must be
 // one of those given to New.
 func (l *Limiter) Take(ctx context.Context, surface Surface, key Key) time.Duration {
-	if l.mayAsk() {
-		now := time.Now()
+	memory, now := l.memory[surface], time.Now()
+	isUp, isBound := l.retryAt.Load() == 0, l.isBound(surface, now)
+	if isUp && isBound {
+		// Redis would count what is then refused here.
+		if wait := memory.Wait(key, now); wait > 0 {
+			return wait
+		}
+	}
+	if isUp || l.mayTry() {
 		wait, err := l.redis.Take(ctx, surface, key)
 		if err == nil {
 			l.retryAt.Store(0)
-			if wait == 0 {
-				// Should Redis not answer the next one, this process goes on from what it has let through.
-				l.memory[surface].Take(key, now)
+			if wait > 0 {
+				return wait
 			}
-			return wait
+			// Should Redis not answer the next one, this process goes on from what it has let through.
+			if wait = memory.Take(key, now); isBound {
+				return wait
+			}
+			return 0
 		}
 		// A caller that gave up says nothing about Redis.
 		if ctx.Err() == nil {
 			l.retryAt.Store(int64(time.Since(l.base) + breakerPause))
 		}
+		now = time.Now()
 	}
+	l.fellBack.Store(int64(now.Sub(l.base)))
 	l.fallbacks.Add(1)
-	return l.memory[surface].Take(key, time.Now())
+	return memory.Take(key, now)
+}
+
+// isBound reports whether this process may have admitted requests within the window that Redis never heard of. Then what it counted
+// holds too.
+func (l *Limiter) isBound(surface Surface, now time.Time) bool {
+	return l.fallbacks.Load() > 0 && int64(now.Sub(l.base))-l.fellBack.Load() < int64(surface.Window)
 }
 
 // Fallbacks returns how many requests were counted within this process because Redis did not answer.
@@ -60,11 +79,11 @@ func (l *Limiter) Fallbacks() int64 {
 	return l.fallbacks.Load()
 }
 
-// mayAsk reports whether Redis is up, as far as is known, or this request is the one that finds out.
-func (l *Limiter) mayAsk() bool {
+// mayTry reports whether this request is the one that finds out whether Redis is up again.
+func (l *Limiter) mayTry() bool {
 	at := l.retryAt.Load()
 	if at == 0 {
-		return true
+		return true // another one has found out
 	}
 	now := time.Since(l.base)
 	return int64(now) >= at && l.retryAt.CompareAndSwap(at, int64(now+breakerPause))

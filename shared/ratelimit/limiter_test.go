@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"deeplink/shared/daemon"
 	"deeplink/shared/testredis"
 )
 
@@ -65,6 +66,58 @@ func TestLimiterGoesOnWithoutRedisAndReturnsToIt(t *testing.T) {
 		limiter.Take(t.Context(), surface, Key{1})
 		return client.Exists(t.Context(), "limit:fallback:01000000000000000000000000000000").Val() == 1
 	}, "Redis counts again")
+}
+
+// A window holds the limit, whoever counted which part of it.
+func TestLimitHoldsWhenRedisComesBack(t *testing.T) {
+	t.Parallel()
+	for name, outage := range map[string]struct {
+		begin, end func(*daemon.Redis) error
+		left       int64 // in Redis, at most
+	}{
+		"Redis hangs": {(*daemon.Redis).Pause, (*daemon.Redis).Resume, 12},
+		// What is refused for what was admitted meanwhile is not counted.
+		"Redis is lost": {(*daemon.Redis).Kill, func(server *daemon.Redis) error { return server.Start(t.Context()) }, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.New(t)
+			counter, client := connect(t, server)
+			surface := Surface{Name: "outage", Limit: 12, Window: time.Hour}
+			limiter := New(counter, surface)
+			admitted := 0
+			take := func(n int) {
+				for range n {
+					if limiter.Take(t.Context(), surface, Key{}) == 0 {
+						admitted++
+					}
+				}
+			}
+			take(4)
+			if err := outage.begin(server); err != nil {
+				t.Fatal(err)
+			}
+			take(4)
+			if limiter.Fallbacks() == 0 {
+				t.Fatal("Redis answered")
+			}
+			if err := outage.end(server); err != nil {
+				t.Fatal(err)
+			}
+			within(t, func() bool {
+				limiter.Take(t.Context(), surface, Key{1})
+				return client.Exists(t.Context(), "limit:outage:01000000000000000000000000000000").Val() == 1
+			}, "Redis counts again")
+			before := limiter.Fallbacks()
+			take(20)
+			if admitted != surface.Limit {
+				t.Errorf("%d admitted, the limit is %d", admitted, surface.Limit)
+			}
+			if n := client.LLen(t.Context(), "limit:outage:00000000000000000000000000000000").Val(); n > outage.left && limiter.Fallbacks() == before {
+				t.Errorf("%d times in Redis, expected %d at most", n, outage.left)
+			}
+		})
+	}
 }
 
 func TestHungRedisDelaysFewRequests(t *testing.T) {

@@ -65,6 +65,20 @@ func (m *Memory) Take(key Key, now time.Time) time.Duration {
 	}
 	wait := s.logs[slot].take(at, m.window, m.limit)
 	s.Unlock()
+	return wait
+}
+
+// Wait returns what Take would, and counts nothing.
+func (m *Memory) Wait(key Key, now time.Time) time.Duration {
+	at := int64(now.Sub(m.base))
+	s := m.shard(key)
+	s.Lock()
+	defer s.Unlock()
+	slot, known := s.slots[key]
+	if !known {
+		return 0
+	}
+	_, wait := s.logs[slot].wait(at, m.window, m.limit)
 	return time.Duration(wait)
 }
 
@@ -120,7 +134,8 @@ func (a *admissions) reset(key Key) {
 	*a = admissions{key: key, ring: ring}
 }
 
-func (a *admissions) take(now, window int64, limit int) (wait int64) {
+// wait forgets what is out of the window, and returns now as it counts and how long it is until there is room.
+func (a *admissions) wait(now, window int64, limit int) (at, wait int64) {
 	if a.count > 0 {
 		// Callers read the clock before they get the lock, so times arrive slightly out of order.
 		now = max(now, a.newest)
@@ -130,7 +145,15 @@ func (a *admissions) take(now, window int64, limit int) (wait int64) {
 		a.count--
 	}
 	if a.count == limit {
-		return a.ring[a.head] + window - now
+		return now, a.ring[a.head] + window - now
+	}
+	return now, 0
+}
+
+func (a *admissions) take(now, window int64, limit int) time.Duration {
+	now, wait := a.wait(now, window, limit)
+	if wait > 0 {
+		return time.Duration(wait)
 	}
 	if a.count == len(a.ring) {
 		a.grow(limit)
