@@ -69,28 +69,36 @@ func TestABadEventNeverBlocksTheOthers(t *testing.T) {
 	organization := w.organization(catalog.Scale)
 	p := w.serve()
 	c := p.client(*organization.ClientKey)
-	bad := []struct{ event, message string }{
-		{`{"nom":"open"}`, "name is required"},
-		{`{"name":"open","id":"7","revenue":"1"}`, "revenue must be a number of less than 1000000000000; id must be a UUID"},
-		{`null`, "must be a JSON object"},
-		{`{"name":"a\u0000"}`, "name"},
-		{`{"name":"a","name":"b"}`, "name"},
-		{"{\"name\":\"a\",\"x\":\"\xff\"}", "x"},
-		{`{"name":"a","x":"\ud800"}`, "x"},
-		{`{"name":"a","x":1e999}`, "x"},
-		{`{"name":"a","properties":` + repeat(`{"a":`, 50) + `1` + repeat(`}`, 50) + `}`, "properties"},
-		{`{"name":"a","properties":{"a":"` + repeat("a", 8<<10) + `"}}`, "properties must be at most 8192 bytes"},
+	bad := []struct{ event, message, fields string }{
+		{`{"nom":"open"}`, "name is required", ".name"},
+		{`{"name":"open","id":"7","revenue":"1"}`, "revenue must be a number of less than 1000000000000; id must be a UUID", ".revenue .id"},
+		{`null`, "must be a JSON object", ""},
+		{`{"name":"a\u0000"}`, "name contains the character U+0000", ".name"},
+		{`{"name":"a","name":"b"}`, "name is given more than once", ".name"},
+		{`{"name":"a","\u0000":1}`, "contains the character U+0000", ""},
+		{"{\"name\":\"a\",\"x\":\"\xff\"}", "x is not valid UTF-8", ".x"},
+		{`{"name":"a","x":"\ud800"}`, "x contains half of a surrogate pair", ".x"},
+		{`{"name":"a","x":[1e999]}`, "x[0] is a number out of range", ".x[0]"},
+		{`{"name":"a","properties":` + repeat(`{"a":`, 8) + `{}` + repeat(`}`, 8) + `}`, "properties" + repeat(".a", 8) + " is nested too deeply", ".properties" + repeat(".a", 8)},
+		{`{"name":"a","properties":{"a":"` + repeat("a", 8<<10) + `"}}`, "properties must be at most 8192 bytes", ".properties"},
 	}
 	for _, test := range bad {
 		good := strings.TrimSuffix(strings.TrimPrefix(batchOf(newIDs(99)...), `{"deviceId":"phone","events":[`), `]}`)
 		parts := strings.SplitAfterN(good, "},", 51)
 		got := c.report(`{"deviceId":"phone","events":[` + strings.Join(parts[:50], "") + test.event + "," + parts[50] + `]}`)
-		if got.Accepted != 99 || got.Duplicates != 0 || len(got.Rejected) != 1 || got.Rejected[0].Index != 50 || !strings.Contains(got.Rejected[0].Message, test.message) {
-			t.Errorf("99 good events and %.200q: %+v, expected it rejected alone for %q", test.event, got, test.message)
+		expected := receipt{Accepted: 99, Rejected: []rejection{{Index: 50, Message: test.message}}}
+		if diff := cmp.Diff(expected, got); diff != "" {
+			t.Errorf("99 good events and %.200q (-expected +got):\n%s", test.event, diff)
+		}
+		var fields []string
+		for _, event := range []string{"events[0]", "events[1]"} {
+			for field := range strings.SplitSeq(test.fields, " ") {
+				fields = append(fields, event+field)
+			}
 		}
 		r := c.do("POST", "/sdk/events", `{"deviceId":"phone","events":[`+test.event+`,`+test.event+`]}`)
-		if checkEnvelope(t, test.event, r, "/sdk/events"); r.status != http.StatusBadRequest || r.fields() != "events[0],events[1]" {
-			t.Errorf("only %.200q: %s, expected 400 with details of both", test.event, r)
+		if checkEnvelope(t, test.event, r, "/sdk/events"); r.status != http.StatusBadRequest || r.fields() != strings.Join(fields, ",") {
+			t.Errorf("only %.200q: %s, expected 400 with details of %q", test.event, r, fields)
 		}
 	}
 	if n := len(w.storedEvents(organization)); n != 99*len(bad) {
@@ -105,7 +113,7 @@ func TestABadEventNeverBlocksTheOthers(t *testing.T) {
 	if got := c.report(batchOf(id)); got.Accepted != 0 || got.Duplicates != 1 {
 		t.Errorf("the id again: %+v, expected a duplicate", got)
 	}
-	for outcome, n := range map[string]int{"accepted": 99*len(bad) + 3, "duplicate": 2, "rejected": len(bad)} {
+	for outcome, n := range map[string]int{"accepted": 99*len(bad) + 3, "duplicate": 2, "rejected": 3 * len(bad)} {
 		if line := fmt.Sprintf(`deeplink_control_events_total{outcome="%s"} %d`, outcome, n); !strings.Contains(p.metrics(), line) {
 			t.Errorf("the metrics lack %s", line)
 		}

@@ -117,6 +117,7 @@ func (s *server) recordEvents(x *exchange, r *http.Request, organization catalog
 	}
 	batch, rejected, repeated, err := readBatch(body)
 	if err != nil {
+		s.metrics.reported(receipt{Rejected: rejected})
 		return err
 	}
 	for i := range batch.Events {

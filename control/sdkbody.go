@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"math/big"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,16 +17,16 @@ import (
 	"deeplink/shared/strictjson"
 )
 
-// The bounds of decisions.md 7, in characters but for those of objects, which are in bytes as sent and in levels.
+// The bounds of decisions.md 7, in characters but for those of objects, which are in bytes as sent.
 const (
 	maxDeviceField = 64
 	maxOpenedURL   = 2048
 	maxUserID      = 255
 	maxEvents      = 100
 	maxObjectBytes = 8 << 10
-	maxObjectDepth = 8
-	// maxRevenue is what numeric(18, 6) has room for, in any currency enough.
-	maxRevenue = 1e12
+	// A revenue is stored as numeric(18, 6): that is revenueDigits before the point, in any currency enough, and below maxRevenue.
+	revenueDigits, revenueDecimals = 12, 6
+	maxRevenue                     = 1e12
 
 	deviceIDPattern  = `^[A-Za-z0-9._:-]{1,128}$`
 	eventNamePattern = `^[A-Za-z][A-Za-z0-9_.: -]{0,63}$`
@@ -38,7 +37,7 @@ var (
 	deviceID  = regexp.MustCompile(deviceIDPattern)
 	eventName = regexp.MustCompile(eventNamePattern)
 	currency  = regexp.MustCompile(currencyPattern)
-	timestamp = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+	timestamp = regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\d\d:\d\d:)(\d\d)((?:\.\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d))$`)
 )
 
 // sized returns a string of so many characters, nil when there is none.
@@ -108,7 +107,7 @@ func (o *object) uuid(name string) *string {
 	return &id
 }
 
-// object returns an object to the letter but for white space, nil when there is none.
+// object returns an object to the letter but for white space, nil when there is none. How deep it is was judged with what it is in.
 func (o *object) object(name string) json.RawMessage {
 	value, ok := o.value(name)
 	if !ok {
@@ -120,9 +119,6 @@ func (o *object) object(name string) json.RawMessage {
 		o.refuse(name, "must be a JSON object")
 	case len(value) > maxObjectBytes:
 		o.refuse(name, fmt.Sprintf("must be at most %d bytes", maxObjectBytes))
-	case strictjson.Check(value, maxObjectDepth) != nil:
-		// All else that Check demands was demanded of the body.
-		o.refuse(name, fmt.Sprintf("must be at most %d levels deep", maxObjectDepth))
 	case json.Compact(&compact, value) == nil:
 		return compact.Bytes()
 	}
@@ -135,32 +131,64 @@ func (o *object) instant(name string) *time.Time {
 	if text == nil {
 		return nil
 	}
-	at, err := time.Parse(time.RFC3339, strings.ToUpper(*text))
-	at = at.UTC().Truncate(time.Millisecond)
-	if err != nil || !timestamp.MatchString(*text) || at.Year() < 1 || at.Year() > 9999 {
+	at, ok := parseInstant(*text)
+	if !ok {
 		o.refuse(name, "must be an RFC 3339 time such as 2030-01-31T12:00:00Z")
 		return nil
 	}
 	return &at
 }
 
-// amount returns a number of money as it was sent, nil when there is none.
+// The first and the last time that RFC 3339 can tell in UTC.
+var (
+	firstInstant = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	lastInstant  = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
+)
+
+// parseInstant reads a time of RFC 3339, to its millisecond in UTC. A leap second is the one after it; a time that only its zone puts
+// beyond the years 1 to 9999 is the first or last there is.
+func parseInstant(text string) (at time.Time, ok bool) {
+	form := timestamp.FindStringSubmatch(strings.ToUpper(text))
+	if form == nil {
+		return time.Time{}, false
+	}
+	second := form[2]
+	if second == "60" {
+		second = "59"
+	}
+	at, err := time.Parse(time.RFC3339, form[1]+second+form[3])
+	if err != nil {
+		return time.Time{}, false
+	}
+	if second != form[2] {
+		at = at.Add(time.Second)
+	}
+	at = at.UTC().Truncate(time.Millisecond)
+	switch {
+	case at.Before(firstInstant):
+		at = firstInstant
+	case at.After(lastInstant):
+		at = lastInstant
+	}
+	return at, true
+}
+
+// amount returns a number of money, rounded as it is stored, nil when there is none.
 func (o *object) amount(name string) *string {
 	value, ok := o.value(name)
 	if !ok {
 		return nil
 	}
-	amount, err := strconv.ParseFloat(string(value), 64)
-	if err != nil || math.Abs(amount) >= maxRevenue {
-		o.refuse(name, fmt.Sprintf("must be a number of less than %.0f", float64(maxRevenue)))
-		return nil
+	// Not as a float64, which has no room for all the digits, nor as it was sent: Postgres does not know exponents as large as JSON does.
+	amount, ok := new(big.Rat).SetString(string(value))
+	if ok {
+		text := amount.FloatString(revenueDecimals)
+		if whole, _, _ := strings.Cut(strings.TrimPrefix(text, "-"), "."); len(whole) <= revenueDigits {
+			return &text
+		}
 	}
-	text := string(value)
-	if strings.ContainsAny(text, "eE") {
-		// Postgres does not know exponents as large as JSON does.
-		text = strconv.FormatFloat(amount, 'f', 6, 64)
-	}
-	return &text
+	o.refuse(name, fmt.Sprintf("must be a number of less than %.0f", maxRevenue))
+	return nil
 }
 
 // report is the body of POST /sdk/session.
@@ -188,7 +216,7 @@ type rejection struct {
 }
 
 // readBatch reads the body of POST /sdk/events. What is wrong with one event is no error, so that it never blocks the queue of a phone:
-// only when no event is good there is one, about all of them. repeated is how many good ones had the id of an earlier one.
+// only when no event is good there is one, about all of them, beside rejected. repeated is how many good ones had the id of an earlier one.
 func readBatch(body []byte) (batch store.Batch, rejected []rejection, repeated int, err error) {
 	// The entries of events are judged one by one.
 	if err := strictjson.Check(withoutEvents(body), maxDepth); err != nil {
@@ -205,11 +233,11 @@ func readBatch(body []byte) (batch store.Batch, rejected []rejection, repeated i
 	}
 	seen := make(map[string]bool)
 	for i, entry := range entries {
-		event, err := readEvent(entry)
+		event, bad := readEvent(entry)
 		switch {
-		case err != nil:
-			rejected = append(rejected, rejection{i, err.Error()})
-			o.bad = append(o.bad, catalog.FieldError{Field: fmt.Sprintf("events[%d]", i), Message: fmt.Sprintf("events[%d]: %v", i, err)})
+		case bad != nil:
+			rejected = append(rejected, rejection{i, catalog.Invalid{Fields: bad}.Error()})
+			o.bad = append(o.bad, inside(fmt.Sprintf("events[%d]", i), bad)...)
 		case event.ID != "" && seen[event.ID]:
 			repeated++
 		default:
@@ -218,9 +246,21 @@ func readBatch(body []byte) (batch store.Batch, rejected []rejection, repeated i
 		}
 	}
 	if len(batch.Events) == 0 {
-		return store.Batch{}, nil, 0, o.err()
+		return store.Batch{}, rejected, 0, o.err()
 	}
 	return batch, rejected, repeated, nil
+}
+
+// inside are the errors of a value, as those of the body that the value is in. The field of the value itself is empty.
+func inside(name string, bad []catalog.FieldError) []catalog.FieldError {
+	all := make([]catalog.FieldError, len(bad))
+	for i, e := range bad {
+		all[i] = catalog.FieldError{Field: name + "." + e.Field, Message: name + "." + e.Message}
+		if e.Field == "" {
+			all[i] = catalog.FieldError{Field: name, Message: name + " " + e.Message}
+		}
+	}
+	return all
 }
 
 // entries returns an array of 1 to most values.
@@ -239,15 +279,19 @@ func (o *object) entries(name string, most int) []json.RawMessage {
 	return entries
 }
 
-// readEvent reads one event of a batch. Without an id it has an empty one.
-func readEvent(entry json.RawMessage) (store.Event, error) {
-	// The event is one level, its properties are the others.
-	if err := strictjson.Check(entry, maxObjectDepth+1); err != nil {
-		return store.Event{}, err
+// readEvent reads one event of a batch, or returns what is wrong with it. Without an id it has an empty one.
+func readEvent(entry json.RawMessage) (store.Event, []catalog.FieldError) {
+	var offence *strictjson.Error
+	if errors.As(strictjson.Check(entry, maxDepth), &offence) {
+		message := offence.Message
+		if offence.Field != "" {
+			message = offence.Error()
+		}
+		return store.Event{}, []catalog.FieldError{{Field: offence.Field, Message: message}}
 	}
 	o := new(object)
 	if json.Unmarshal(entry, &o.values) != nil || o.values == nil {
-		return store.Event{}, errors.New("must be a JSON object")
+		return store.Event{}, []catalog.FieldError{{Message: "must be a JSON object"}}
 	}
 	e := store.Event{
 		Name: o.needed("name", o.fitting("name", eventName, "must be 1 to 64 letters, digits, spaces, or _ . : - and begin with a letter")),
@@ -260,7 +304,7 @@ func readEvent(entry json.RawMessage) (store.Event, error) {
 	if e.Currency != nil {
 		*e.Currency = strings.ToUpper(*e.Currency)
 	}
-	return e, o.err()
+	return e, o.bad
 }
 
 // withoutEvents returns the body with null for the array of events, where there is one.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
@@ -155,6 +156,43 @@ func TestSDKBodiesAreStrictJSON(t *testing.T) {
 			if checkEnvelope(t, body, r, route.path); r.status != http.StatusBadRequest {
 				t.Errorf("POST %s %q: %s, expected 400", route.path, body, r)
 			}
+		}
+	}
+}
+
+func TestInstantsOfPhonesAreReadToTheirMillisecond(t *testing.T) {
+	t.Parallel()
+	for sent, expected := range map[string]string{
+		"2030-01-31T12:00:00Z":           "2030-01-31T12:00:00.000Z",
+		"2030-01-31t12:00:00.1239+02:00": "2030-01-31T10:00:00.123Z",
+		"2016-12-31T23:59:60Z":           "2017-01-01T00:00:00.000Z",
+		"2017-01-01T00:59:60.5+01:00":    "2017-01-01T00:00:00.500Z",
+		"9999-12-31T23:59:59-23:59":      "9999-12-31T23:59:59.999Z",
+		"9999-12-31T23:59:60Z":           "9999-12-31T23:59:59.999Z",
+		"0001-01-01T00:00:00+01:00":      "0001-01-01T00:00:00.000Z",
+		"0000-01-01T00:00:00Z":           "0001-01-01T00:00:00.000Z",
+	} {
+		if at, ok := parseInstant(sent); !ok || at.Location() != time.UTC || at.Format(catalog.TimeFormat) != expected {
+			t.Errorf("%s: %v, %t; expected %s", sent, at, ok, expected)
+		}
+	}
+}
+
+func TestRevenueKeepsItsDigits(t *testing.T) {
+	t.Parallel()
+	for sent, expected := range map[string]string{
+		`12.50`:                  "12.500000",
+		`-0`:                     "0.000000",
+		`123456789012.123456`:    "123456789012.123456",
+		`123456789012.123456e0`:  "123456789012.123456",
+		`1.23456789012123456E11`: "123456789012.123456",
+		`-1e-6`:                  "-0.000001",
+		`5e-7`:                   "0.000001",
+		`999999999999.9999994`:   "999999999999.999999",
+	} {
+		event, bad := readEvent([]byte(`{"name":"purchase","revenue":` + sent + `}`))
+		if bad != nil || *event.Revenue != expected {
+			t.Errorf("%s: %v, %v; expected %s", sent, event.Revenue, bad, expected)
 		}
 	}
 }

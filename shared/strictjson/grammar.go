@@ -3,7 +3,6 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -112,7 +111,8 @@ func (c *checker) array() *Error {
 // enter steps over the opening bracket.
 func (c *checker) enter(in container) *Error {
 	if len(c.open) == c.maxDepth {
-		return c.fail(fmt.Sprintf("is nested too deeply: at most %d levels are allowed", c.maxDepth))
+		// By how much is not said: who sends params, or an event among others, counts from there and not from the body.
+		return c.fail("is nested too deeply")
 	}
 	c.open = append(c.open, in)
 	c.pos++
