@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"deeplink/shared/catalog"
 	"deeplink/shared/strictjson"
@@ -59,10 +60,14 @@ func readBytes(x *exchange, r *http.Request, mediaTypes ...string) ([]byte, erro
 	return body, nil
 }
 
-// isMedia reports whether the body is of one of the media types, and not compressed.
+// isMedia reports whether the body is of one of the media types, in UTF-8, and not compressed.
 func isMedia(header http.Header, mediaTypes []string) bool {
-	media, _, err := mime.ParseMediaType(header.Get("Content-Type"))
-	return err == nil && slices.Contains(mediaTypes, media) && len(header.Values("Content-Type")) == 1 && header.Get("Content-Encoding") == ""
+	media, parameters, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if err != nil || len(header.Values("Content-Type")) != 1 || header.Get("Content-Encoding") != "" {
+		return false
+	}
+	charset, named := parameters["charset"]
+	return slices.Contains(mediaTypes, media) && (!named || strings.EqualFold(charset, "utf-8"))
 }
 
 // tooLarge also ends the connection: what is left of the body is not worth reading.

@@ -142,9 +142,9 @@ func FuzzOpened(f *testing.F) {
 	for _, seed := range []string{"https://go.example.com/ab12/code?a=b", "http://[::1%25eth0]/ab12/code", "https://a.example/code", "https://%ff.a/code", "HTTPS://A.Example.:1/C", "//a.example/c"} {
 		f.Add(seed)
 	}
-	o := newOpenings(testLinkBase, []string{"go2.example.com"})
+	s := newShortURLs(testLinkBase, []string{"go2.example.com"})
 	f.Fuzz(func(t *testing.T, opened string) {
-		place, ok := o.place(opened)
+		place, ok := s.place(opened)
 		if !ok {
 			return
 		}

@@ -47,7 +47,7 @@ func (s *server) openedLink(r *http.Request, organization catalog.Organization, 
 	if opened == nil {
 		return nil, nil
 	}
-	place, ok := s.openings.place(*opened)
+	place, ok := s.shortURLs.place(*opened)
 	if !ok {
 		return nil, nil
 	}

@@ -136,7 +136,7 @@ func TestIdentityIsToldAndCleared(t *testing.T) {
 	}
 }
 
-func TestOpenedURLResolvesAsOnAnEdge(t *testing.T) {
+func TestOpenedURLResolvesByTheRulesOfAnEdge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	organization, foreign := w.organization(catalog.Scale), w.organization(catalog.Scale)
@@ -165,6 +165,8 @@ func TestOpenedURLResolvesAsOnAnEdge(t *testing.T) {
 	}{
 		{link.URL, &link},
 		{link.URL + "?mt=abc&utm_source=x#fragment", &link},
+		{link.URL + "#%zz", &link},
+		{"\n " + link.URL + "\t", &link},
 		{strings.ToUpper(testLinkBase) + "/" + strings.ToUpper(organization.OrgKey) + "/SALE_1", &link},
 		{strings.Replace(link.URL, "https:", "http:", 1), &link},
 		{strings.Replace(link.URL, "example.com", "example.com:8443", 1), &link},

@@ -99,12 +99,13 @@ func eventBounds() map[string]bool {
 	}
 	for value, good := range map[string]bool{
 		`null`: true, `"2030-01-01T00:00:00Z"`: true, `"2020-01-01t00:00:00.123456789+02:00"`: true, `"9999-12-31T23:59:59.9999Z"`: true, `"0001-01-01T00:00:00Z"`: true,
-		`"0001-01-01T00:00:00+01:00"`: false, `"2030-01-01"`: false, `"2030-01-01T00:00:00"`: false, `"2030-02-30T00:00:00Z"`: false, `1893456000`: false, `"now"`: false, `""`: false,
+		`"0001-01-01T00:00:00+01:00"`: true, `"9999-12-31T23:59:59-23:59"`: true, `"2016-12-31T23:59:60Z"`: true, `"2017-01-01T00:59:60.5+01:00"`: true,
+		`"2016-12-31T23:59:61Z"`: false, `"2030-01-01T1:00:00Z"`: false, `"2030-01-01T01:00:00,5Z"`: false, `"2030-01-01"`: false, `"2030-01-01T00:00:00"`: false, `"2030-02-30T00:00:00Z"`: false, `1893456000`: false, `"now"`: false, `""`: false,
 	} {
 		with(`"timestamp":`+value, good)
 	}
 	for value, good := range map[string]bool{
-		`null`: true, `0`: true, `-0`: true, `-12.5`: true, `999999999999.9998`: true, `-999999999999.999877`: true, `1e11`: true, `1e-300`: true, `0.` + repeat("0", 200) + `1`: true,
+		`null`: true, `0`: true, `-0`: true, `-12.5`: true, `999999999999.9998`: true, `-999999999999.999877`: true, `1e11`: true, `1e-300`: true, `999999999999.9999994`: true, `0.` + repeat("0", 200) + `1`: true,
 		`1e12`: false, `-1e12`: false, `999999999999.9999999`: false, `"12.50"`: false, `true`: false, `{}`: false,
 	} {
 		with(`"revenue":`+value, good)

@@ -27,8 +27,8 @@ type server struct {
 	metrics *metrics
 	log     *slog.Logger
 	// linkBase is where the edges are, for the document.
-	linkBase string
-	openings openings
+	linkBase  string
+	shortURLs shortURLs
 
 	// sessions is nil when no identity provider is set up, and checkout when no billing page is.
 	sessions *session.Verifier
@@ -53,17 +53,17 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix),
 		ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration)
 	return &server{
-		store:    store.New(b.requests, string(c.LinkBaseURL)),
-		relay:    relay.New(b.relay, b.hints, log),
-		limiter:  limiter,
-		proxies:  c.TrustedProxies.Proxies,
-		metrics:  newMetrics(limiter),
-		log:      log,
-		linkBase: string(c.LinkBaseURL),
-		openings: newOpenings(c.LinkBaseURL, c.ExtraHosts),
-		sessions: sessions,
-		checkout: checkout,
-		prover:   newProver(c.DNS),
+		store:     store.New(b.requests, string(c.LinkBaseURL)),
+		relay:     relay.New(b.relay, b.hints, log),
+		limiter:   limiter,
+		proxies:   c.TrustedProxies.Proxies,
+		metrics:   newMetrics(limiter),
+		log:       log,
+		linkBase:  string(c.LinkBaseURL),
+		shortURLs: newShortURLs(c.LinkBaseURL, c.ExtraHosts),
+		sessions:  sessions,
+		checkout:  checkout,
+		prover:    newProver(c.DNS),
 
 		console:   c.consoleSettings,
 		roleClaim: c.RoleClaim,

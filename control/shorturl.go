@@ -12,20 +12,20 @@ import (
 	"deeplink/shared/settings"
 )
 
-// openings tells which short URLs the edges answer. It is not changed once made.
-type openings struct {
+// shortURLs tells which of them the edges answer. It is not changed once made.
+type shortURLs struct {
 	shared []string // names of the shared host
 }
 
-func newOpenings(base settings.LinkBase, extra []string) openings {
-	o := openings{shared: []string{"localhost"}}
+func newShortURLs(base settings.LinkBase, extra []string) shortURLs {
+	s := shortURLs{shared: []string{"localhost"}}
 	if parsed, err := url.Parse(string(base)); err == nil {
-		o.shared = append(o.shared, strings.TrimSuffix(parsed.Hostname(), "."))
+		s.shared = append(s.shared, strings.TrimSuffix(parsed.Hostname(), "."))
 	}
 	for _, host := range extra {
-		o.shared = append(o.shared, strings.ToLower(strings.TrimSuffix(strings.TrimSpace(host), ".")))
+		s.shared = append(s.shared, strings.ToLower(strings.TrimSuffix(strings.TrimSpace(host), ".")))
 	}
-	return o
+	return s
 }
 
 var (
@@ -35,8 +35,10 @@ var (
 )
 
 // place reads the URL that opened an app. ok is false when it is no short URL: an edge would not redirect it, whatever links there are.
-// As on an edge nothing is decoded and nothing cleaned, and the port is not looked at (edge/route.go, edge/host.go).
-func (o openings) place(opened string) (place store.Place, ok bool) {
+// As on an edge nothing is decoded and nothing cleaned, and the port is not looked at (edge/route.go, edge/host.go). A fragment, which
+// no edge ever sees, may be anything.
+func (s shortURLs) place(opened string) (place store.Place, ok bool) {
+	opened, _, _ = strings.Cut(strings.TrimSpace(opened), "#")
 	u, err := url.Parse(opened)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 		return store.Place{}, false
@@ -44,7 +46,7 @@ func (o openings) place(opened string) (place store.Place, ok bool) {
 	path := strings.TrimPrefix(u.EscapedPath(), "/")
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	code := path
-	if o.isShared(host) {
+	if s.isShared(host) {
 		orgKey, rest, _ := strings.Cut(path, "/")
 		if !orgKeySegment.MatchString(orgKey) {
 			return store.Place{}, false
@@ -57,7 +59,7 @@ func (o openings) place(opened string) (place store.Place, ok bool) {
 	return place, codeSegment.MatchString(code)
 }
 
-func (o openings) isShared(host string) bool {
+func (s shortURLs) isShared(host string) bool {
 	address, err := netip.ParseAddr(host)
-	return slices.Contains(o.shared, host) || err == nil && address.Zone() == ""
+	return slices.Contains(s.shared, host) || err == nil && address.Zone() == ""
 }
