@@ -75,10 +75,11 @@ const idLength = 36
 // export runs the operator's command for the events of an organization that arrived before until, or all without one, and calls each
 // with the id on every line.
 func export(ctx context.Context, f *fleet, orgKey string, until time.Time, each func(uuid.UUID)) (e exported, err error) {
-	arguments := []string{"events", "export", "--format", "ndjson", "--org", orgKey, "--since", "2000-01-01"}
-	if !until.IsZero() {
-		arguments = append(arguments, "--until", until.UTC().Format(time.RFC3339Nano))
+	if until.IsZero() {
+		until = time.Now().AddDate(1, 0, 0) // by itself an export ends a minute ago
 	}
+	arguments := []string{"events", "export", "--format", "ndjson", "--org", orgKey, "--since", "2000-01-01",
+		"--until", until.UTC().Format(time.RFC3339Nano)}
 	cmd := f.Command(ctx, arguments...)
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint

@@ -3,11 +3,9 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"deeplink/shared/catalog"
 )
@@ -101,91 +99,4 @@ func (s *Store) ClearIdentity(ctx context.Context, orgID, deviceID string) error
 		_, err := s.pool.Exec(ctx, clearIdentitySQL, orgID, deviceID)
 		return err
 	})
-}
-
-const opened = `select ` + linkColumns + `, o.suspended from ` + linkTables + ` where l.organization_id = $1 and lower(l.short_code) = $2 and `
-
-const (
-	openedOnSharedHostSQL   = opened + `d.host is null and o.org_key = $3`
-	openedOnCustomDomainSQL = opened + `d.host = $3 and d.status = 'verified'`
-)
-
-// Place is where a short URL leads: a code in lower case, on a custom domain (Host) or, when that is empty, on the shared host.
-type Place struct{ OrgKey, Host, Code string }
-
-// ResolvedLink returns the link of the organization which a visitor of the place would be led to now, judged as an edge does
-// (decisions.md 3). ErrNotFound when there is none, or it does not resolve.
-func (s *Store) ResolvedLink(ctx context.Context, orgID string, place Place) (catalog.Link, error) {
-	sql, domain := openedOnSharedHostSQL, place.OrgKey
-	if place.Host != "" {
-		sql, domain = openedOnCustomDomainSQL, place.Host
-	}
-	var link catalog.LinkWithDomain
-	var suspended bool
-	err := retry("resolve a link", func() (err error) {
-		link, _, err = s.scanLink(also{s.pool.QueryRow(ctx, sql, orgID, place.Code, domain), &suspended})
-		return err
-	})
-	if err != nil {
-		return catalog.Link{}, err
-	}
-	expiry := int64(catalog.NoExpiry)
-	if link.Expiry != nil {
-		expiry = link.Expiry.UnixMilli()
-	}
-	if catalog.Judge(suspended, link.IsActive, expiry, time.Now()) != catalog.Resolves {
-		return catalog.Link{}, ErrNotFound
-	}
-	return link.Link, nil
-}
-
-// also is a row with one more column at its end.
-type also struct {
-	pgx.Row
-	last any
-}
-
-// Scan implements pgx.Row.
-func (a also) Scan(fields ...any) error { return a.Row.Scan(append(fields, a.last)...) }
-
-const purgeSessionsSQL = `
-	delete from sessions where (organization_id, id) in (
-		select organization_id, id from sessions where started_at < now() - $1::interval order by started_at limit $2)`
-
-const purgeEventIDsSQL = `
-	delete from event_ids where (organization_id, id) in (
-		select organization_id, id from event_ids where received_at < now() - $1::interval order by received_at limit $2)`
-
-const dropPartitionsSQL = `select drop_event_partitions($1)`
-
-// purgedAtOnce bounds how many rows one statement of a purge deletes, so that it is short.
-const purgedAtOnce = 10_000
-
-// PurgeEvents drops events and sessions that are older than retention, a day at least, and the ids that need not be remembered any
-// more. Events go by whole days (UTC). It goes on until nothing is left or ctx ends, which is no error. Any number of processes may
-// run it at once.
-func (s *Store) PurgeEvents(ctx context.Context, retention time.Duration) error {
-	err := retry("drop old events", func() error {
-		_, err := s.pool.Exec(ctx, dropPartitionsSQL, retention)
-		return err
-	})
-	return errors.Join(err, s.purgeRows(ctx, purgeSessionsSQL, retention), s.purgeRows(ctx, purgeEventIDsSQL, dedupWindow))
-}
-
-func (s *Store) purgeRows(ctx context.Context, sql string, age time.Duration) error {
-	for ctx.Err() == nil {
-		var gone int64
-		err := retry("purge what phones reported", func() error {
-			tag, err := s.pool.Exec(ctx, sql, age, purgedAtOnce)
-			gone = tag.RowsAffected()
-			return err
-		})
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		if gone < purgedAtOnce {
-			return nil
-		}
-	}
-	return nil
 }

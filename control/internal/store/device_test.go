@@ -80,13 +80,15 @@ func TestSessionEndsWhenIdleForHalfAnHour(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, session, id string
+		idle              time.Duration
 		alive             bool
 	}{
-		{"an event of the session", second.ID, eventID(1), true},
-		{"the same again", second.ID, eventID(1), false},
-		{"an event of the first session", first.ID, eventID(2), false},
+		{"an event of the session", second.ID, eventID(1), 29 * time.Minute, true},
+		{"the same again", second.ID, eventID(1), 10 * time.Minute, false},
+		{"an event of the first session", first.ID, eventID(2), 10 * time.Minute, false},
+		{"an event of a session that has ended", second.ID, eventID(3), 30*time.Minute + time.Second, false},
 	} {
-		idle(10 * time.Minute)
+		idle(test.idle)
 		before := activity()
 		if _, err := f.store.InsertEvents(t.Context(), org.ID, store.Batch{DeviceID: "phone", SessionID: &test.session,
 			Events: []store.Event{{ID: test.id, Name: "a"}}}); err != nil {
@@ -139,32 +141,6 @@ func TestIdentityBelongsToTheOrganization(t *testing.T) {
 	}
 	if n := one[int](f, `select count(*) from devices where id = 'unknown'`); n != 0 {
 		t.Error("clearing an unknown device made it known")
-	}
-}
-
-func TestWhatIsOldIsPurged(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	org := f.organization(catalog.Scale)
-	f.exec(`create table events_20200101 partition of events for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00')`)
-	f.exec(`insert into sessions (organization_id, id, device_id, is_first, started_at, active_at)
-		select $1, gen_random_uuid(), 'd', true, now() - age, now() from unnest('{9 days, 11 days}'::interval[]) age`, org.ID)
-	f.exec(`insert into event_ids (organization_id, id, received_at)
-		select $1, gen_random_uuid(), now() - case when i = 1 then interval '6 days 23 hours' else interval '7 days 1 second' end
-		from generate_series(1, 10100) i`, org.ID)
-	for range 2 {
-		if err := f.store.PurgeEvents(t.Context(), 10*24*time.Hour); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := one[int](f, `select count(*) from sessions`); n != 1 {
-		t.Errorf("%d sessions are left, expected the one of 9 days", n)
-	}
-	if n := one[int](f, `select count(*) from event_ids`); n != 1 {
-		t.Errorf("%d ids are left, expected the one of less than 7 days", n)
-	}
-	if there := one[bool](f, `select to_regclass('events_20200101') is not null`); there {
-		t.Error("the partition of 2020 is left")
 	}
 }
 

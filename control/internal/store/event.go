@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"deeplink/shared/catalog"
 	"deeplink/shared/postgres"
 )
@@ -48,25 +50,25 @@ type Event struct {
 // An id is inserted in the order of ids, so that batches which share some wait for each other and never in a circle. An event is
 // stored by the statement that inserted its id, and all of them are committed before there is an answer.
 const insertEventsSQL = `
-	with moment as materialized (
+	with arrival as materialized (
 		select clock_timestamp()::timestamptz(3) as received_at
 	), sent as materialized (
 		select * from unnest($4::text[]::uuid[], $5::text[], $6::timestamptz[], $7::text[]::uuid[], $8::text[]::numeric[], $9::text[], $10::text[]::json[])
 			as e (id, name, at, link_id, revenue, currency, properties)
 	), fresh as (
 		insert into event_ids (organization_id, id, received_at)
-		select $1, id, received_at from sent, moment order by id
+		select $1, id, received_at from sent, arrival order by id
 		on conflict (organization_id, id) do nothing
 		returning id
 	), stored as (
 		insert into events (organization_id, id, device_id, session_id, user_id, name, occurred_at, claimed_at, link_id, revenue, currency,
 		                    properties, received_at)
 		select $1, e.id, $2, $3::uuid, (select user_id from devices d where d.organization_id = $1 and d.id = $2), e.name,
-		       case when e.at is null or e.at > m.received_at + $12::interval then m.received_at
-		            else greatest(e.at, m.received_at - $11::interval) end,
-		       case when e.at < m.received_at - $11::interval or e.at > m.received_at + $12::interval then e.at end,
-		       e.link_id, e.revenue, e.currency, e.properties, m.received_at
-		from sent e join fresh using (id), moment m
+		       case when e.at is null or e.at > a.received_at + $12::interval then a.received_at
+		            else greatest(e.at, a.received_at - $11::interval) end,
+		       case when e.at < a.received_at - $11::interval or e.at > a.received_at + $12::interval then e.at end,
+		       e.link_id, e.revenue, e.currency, e.properties, a.received_at
+		from sent e join fresh using (id), arrival a
 	), alive as (
 		update devices set session_active_at = greatest(session_active_at, clock_timestamp())
 		where organization_id = $1 and id = $2 and session_id = $3::uuid and session_active_at > clock_timestamp() - $13::interval
@@ -145,49 +147,60 @@ type EventCursor struct {
 
 // FirstEvent is the place before all events that arrived at the time or later.
 func FirstEvent(since time.Time) EventCursor {
-	// Times of arrival are whole milliseconds.
-	before := since.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond).Add(-time.Millisecond)
-	return EventCursor{before, "ffffffff-ffff-ffff-ffff-ffffffffffff"}
+	return EventCursor{arrivalFrom(since).Add(-time.Millisecond), "ffffffff-ffff-ffff-ffff-ffffffffffff"}
 }
 
+// arrivalFrom returns the first time, not before t, at which an event can have arrived: these are whole milliseconds. Postgres would cut
+// t to microseconds.
+func arrivalFrom(t time.Time) time.Time {
+	return t.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond)
+}
+
+const settledSQL = `select clock_timestamp() - interval '1 minute'`
+
+// Settled returns a time, by the clock of the database, before which no event arrives any more: the statement that stores one has ended
+// by then.
+func (s *Store) Settled(ctx context.Context) (at time.Time, err error) {
+	err = retry("read the clock", func() error { return s.pool.QueryRow(ctx, settledSQL).Scan(&at) })
+	return at, err
+}
+
+// received_at >= $2 says nothing that the comparison of rows does not, but that rules out no partition.
 const eventsSQL = `
 	select id, name, device_id, session_id, user_id, occurred_at, claimed_at, link_id, trim_scale(revenue)::text, currency, properties, received_at
 	from events
 	where organization_id = $1 and received_at >= $2 and (received_at, id) > ($2, $3::uuid) and received_at < $4
 	order by received_at, id limit $5`
 
-// Events calls each for at most limit events of the organization that arrived before until, in their order from after the cursor on, and
-// returns where it stopped and how many there were. Fewer than limit: these were the last ones.
-func (s *Store) Events(
-	ctx context.Context, orgID string, after EventCursor, until time.Time, limit int, each func(*StoredEvent) error,
-) (EventCursor, int, error) {
-	rows, err := s.pool.Query(ctx, eventsSQL, orgID, after.ReceivedAt, after.ID, until, limit)
-	if err != nil {
-		return after, 0, translate("read events", err)
-	}
-	defer rows.Close()
-	read := 0
-	for rows.Next() {
-		var e StoredEvent
-		var claimed *time.Time
-		var revenue *string
-		err := rows.Scan(&e.ID, &e.Name, &e.DeviceID, &e.SessionID, &e.UserID, &e.Timestamp.Time, &claimed, &e.LinkID, &revenue,
-			&e.Currency, (*[]byte)(&e.Properties), &e.ReceivedAt.Time)
+// Events returns at most limit events of the organization that arrived before until, in their order from after the cursor on, and the
+// cursor behind them. Fewer than limit: these were the last ones.
+func (s *Store) Events(ctx context.Context, orgID string, after EventCursor, until time.Time, limit int) ([]StoredEvent, EventCursor, error) {
+	var page []StoredEvent
+	err := retry("read events", func() error {
+		rows, err := s.pool.Query(ctx, eventsSQL, orgID, after.ReceivedAt, after.ID, arrivalFrom(until), limit)
 		if err != nil {
-			return after, read, translate("read events", err)
+			return err
 		}
-		if claimed != nil {
-			e.ClaimedTimestamp = &catalog.Time{Time: *claimed}
-		}
-		e.Revenue = (*json.Number)(revenue)
-		if err := each(&e); err != nil {
-			return after, read, err
-		}
-		after = EventCursor{e.ReceivedAt.Time, e.ID}
-		read++
+		page, err = pgx.CollectRows(rows, scanEvent)
+		return err
+	})
+	if err != nil {
+		return nil, after, err
 	}
-	if err := rows.Err(); err != nil {
-		return after, read, translate("read events", err)
+	if n := len(page); n > 0 {
+		after = EventCursor{page[n-1].ReceivedAt.Time, page[n-1].ID}
 	}
-	return after, read, nil
+	return page, after, nil
+}
+
+func scanEvent(row pgx.CollectableRow) (e StoredEvent, err error) {
+	var claimed *time.Time
+	var revenue *string
+	err = row.Scan(&e.ID, &e.Name, &e.DeviceID, &e.SessionID, &e.UserID, &e.Timestamp.Time, &claimed, &e.LinkID, &revenue, &e.Currency,
+		(*[]byte)(&e.Properties), &e.ReceivedAt.Time)
+	e.Revenue = (*json.Number)(revenue)
+	if claimed != nil {
+		e.ClaimedTimestamp = &catalog.Time{Time: *claimed}
+	}
+	return e, err
 }

@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,14 +28,11 @@ func (f fixture) events(orgID string, size int) (all []store.StoredEvent) {
 	f.Helper()
 	cursor := store.FirstEvent(time.Now().Add(-time.Hour))
 	for {
-		next, n, err := f.store.Events(f.Context(), orgID, cursor, time.Now().Add(time.Hour), size, func(e *store.StoredEvent) error {
-			all = append(all, *e)
-			return nil
-		})
+		page, next, err := f.store.Events(f.Context(), orgID, cursor, time.Now().Add(time.Hour), size)
 		if err != nil {
 			f.Fatal(err)
 		}
-		if n < size {
+		if all = append(all, page...); len(page) < size {
 			return all
 		}
 		cursor = next
@@ -85,8 +83,12 @@ func TestAnIDIsStoredOnceInAnOrganization(t *testing.T) {
 	if n := f.report(other.ID, up...); n != 100 {
 		t.Errorf("%d of 100 ids were new in another organization, expected all", n)
 	}
-	// The ids of yesterday hold in the partition of today.
+	// Ids hold over partitions.
+	day := one[time.Time](f, `select date_trunc('day', now() - interval '6 days', 'UTC')`).UTC()
+	f.exec(fmt.Sprintf(`create table events_%s partition of events for values from ('%s') to ('%s')`,
+		day.Format("20060102"), day.Format(time.RFC3339), day.AddDate(0, 0, 1).Format(time.RFC3339)))
 	f.exec(`update event_ids set received_at = received_at - interval '6 days'`)
+	f.exec(`update events set received_at = $1`, day)
 	if n := f.report(org.ID, up...); n != 0 {
 		t.Errorf("%d ids were stored again 6 days later", n)
 	}
@@ -171,14 +173,36 @@ func TestEventsAreStoredEvenIfNobodyMadeTheirPartition(t *testing.T) {
 	}
 }
 
-func TestReadingEventsStopsWithTheReader(t *testing.T) {
+// TestReadsOfEventsMeetWithoutAGap parts all time at moments around an event: it is on one side, and on the right one.
+func TestReadsOfEventsMeetWithoutAGap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
-	f.report(org.ID, store.Event{ID: eventID(1), Name: "a"}, store.Event{ID: eventID(2), Name: "a"})
-	enough := errors.New("enough")
-	_, n, err := f.store.Events(t.Context(), org.ID, store.FirstEvent(time.Time{}), time.Now().Add(time.Hour), 10, func(*store.StoredEvent) error { return enough })
-	if !errors.Is(err, enough) || n != 0 {
-		t.Errorf("%d, %v; expected the error of the reader", n, err)
+	f.report(org.ID, store.Event{ID: eventID(1), Name: "a"})
+	arrived := one[time.Time](f, `select received_at from events`)
+	read := func(from, until time.Time) int {
+		page, _, err := f.store.Events(t.Context(), org.ID, store.FirstEvent(from), until, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(page)
+	}
+	for _, after := range []time.Duration{-time.Millisecond, -time.Microsecond, -1, 0, 1, 999, time.Microsecond, time.Millisecond} {
+		between := arrived.Add(after)
+		before, later := read(arrived.Add(-time.Hour), between), read(between, arrived.Add(time.Hour))
+		if isBefore := after > 0; before+later != 1 || isBefore != (before == 1) {
+			t.Errorf("%v after an event: it is read %d times from before and %d times from after", after, before, later)
+		}
+	}
+}
+
+func TestWhatIsSettledIsAMinuteOld(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	before := one[time.Time](f, `select clock_timestamp()`)
+	settled, err := f.store.Settled(t.Context())
+	after := one[time.Time](f, `select clock_timestamp()`)
+	if err != nil || settled.Before(before.Add(-time.Minute)) || settled.After(after.Add(-time.Minute)) {
+		t.Errorf("settled before %v, %v; expected a minute before %v to %v", settled, err, before, after)
 	}
 }

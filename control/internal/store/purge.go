@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"deeplink/shared/feed"
 )
@@ -38,6 +40,51 @@ func (s *Store) PurgeBefore(ctx context.Context, snapshot feed.Snapshot) error {
 		_, err := s.pool.Exec(ctx, purgeRedemptionsSQL)
 		return err
 	})
+}
+
+const dropPartitionsSQL = `select drop_event_partitions($1)`
+
+// The rows are deleted by their places: by their keys Postgres may take a second look at the whole table. What is counted is what was
+// found: others who purge at the same time may have deleted some of it, and still there may be more.
+const (
+	purgeSessionsSQL = `
+		with old as materialized (select ctid from sessions where started_at < now() - $1::interval order by started_at limit $2),
+			gone as (delete from sessions where ctid = any(array(select ctid from old)))
+		select count(*) from old`
+	purgeEventIDsSQL = `
+		with old as materialized (select ctid from event_ids where received_at < now() - $1::interval order by received_at limit $2),
+			gone as (delete from event_ids where ctid = any(array(select ctid from old)))
+		select count(*) from old`
+)
+
+// purgedAtOnce bounds how many rows one statement of a purge deletes, so that it is short.
+const purgedAtOnce = 10_000
+
+// PurgeEvents drops events and sessions that are older than retention, a day at least, and the ids that need not be remembered any
+// more. Events go by whole days (UTC). It goes on until nothing is left or ctx ends, which is no error. Any number of processes may
+// run it at once.
+func (s *Store) PurgeEvents(ctx context.Context, retention time.Duration) error {
+	err := retry("drop old events", func() error {
+		_, err := s.pool.Exec(ctx, dropPartitionsSQL, retention)
+		return err
+	})
+	return errors.Join(err, s.purgeRows(ctx, purgeSessionsSQL, retention), s.purgeRows(ctx, purgeEventIDsSQL, dedupWindow))
+}
+
+func (s *Store) purgeRows(ctx context.Context, sql string, age time.Duration) error {
+	for ctx.Err() == nil {
+		var found int
+		err := retry("purge what phones reported", func() error {
+			return s.pool.QueryRow(ctx, sql, age, purgedAtOnce).Scan(&found)
+		})
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if found < purgedAtOnce {
+			return nil
+		}
+	}
+	return nil
 }
 
 // TendSearchIndexes puts what is new in links into the search indexes, so that no create has to and searches need not look through

@@ -2,8 +2,9 @@
 // configs, and of what phones report.
 //
 // It promises that a call has happened whole or not at all, that a quota is never exceeded, that nothing of one
-// organization is seen or changed in the name of another, and that a change by an [Actor] is in the audit trail. What edges have to forget is written by the database's triggers;
-// the store hands it on as a [feed.Change]. It does not tell edges anything, and does not judge plans, suspension or tiers.
+// organization is seen or changed in the name of another, and that a change by an [Actor] is in the audit trail. What edges
+// have to forget is written by the database's triggers; the store hands it on as a [feed.Change]. It does not tell edges
+// anything, and does not judge plans, suspension or tiers.
 //
 // A Store may be used concurrently. Every call lives as long as its context allows; give each a deadline. Ids must be UUIDs
 // (catalog.ValidUUID), text must be UTF-8 without U+0000.
