@@ -1,12 +1,15 @@
 package migrations_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"os"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"golang.org/x/sync/errgroup"
@@ -18,6 +21,9 @@ import (
 const partitionsSQL = `
 	select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'events'::regclass order by 1`
 
+// zones are those of callers. At any time it is another day than in UTC in one of them.
+var zones = []string{"&timezone=Pacific%2FKiritimati", "&timezone=Etc%2FGMT%2B12"}
+
 func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	database := testdb.New(t)
@@ -26,30 +32,36 @@ func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
 	if len(before) < 7 || len(before) > 8 { // seven when the day has changed since
 		t.Fatalf("the migration made %q, expected today and seven days ahead", before)
 	}
+	today := values[time.Time](t, conn, `select date_trunc('day', now(), 'UTC')`)[0].UTC()
 	var group errgroup.Group
-	for range 8 {
+	for i := range 8 {
+		caller := testdb.Connect(t, database.ControlURL+zones[i%2])
 		group.Go(func() error {
-			_, err := testdb.Connect(t, database.ControlURL).Exec(t.Context(), `select make_event_partitions(20)`)
+			_, err := caller.Exec(t.Context(), `select make_event_partitions(20)`)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	today := values[time.Time](t, conn, `select date_trunc('day', now(), 'UTC')`)[0].UTC()
+	day := func(days int) string { return "events_" + today.AddDate(0, 0, days).Format("20060102") }
 	all := values[string](t, conn, partitionsSQL)
-	for day := range 20 { // whatever midnight did
-		name := "events_" + today.AddDate(0, 0, day).Format("20060102")
-		if !slices.Contains(all, name) {
-			t.Errorf("%s is not among %q", name, all)
+	for days := range 21 {
+		if !slices.Contains(all, day(days)) {
+			t.Errorf("%s is not among %q", day(days), all)
 		}
+	}
+	later := values[string](t, conn, `select to_char(now() at time zone 'UTC' + interval '20 days', '"events_"YYYYMMDD')`)[0]
+	if all[0] < before[0] || all[len(all)-1] > later {
+		t.Errorf("%q, expected only today and 20 days ahead", all)
 	}
 	// A partition takes the days of UTC, whatever the zone of whoever made it, and up to its last millisecond.
 	run(t, conn, `insert into events (organization_id, id, device_id, name, occurred_at, received_at)
-		select gen_random_uuid(), gen_random_uuid(), 'd', 'n', now(), date_trunc('day', now(), 'UTC') + at from unnest('{1 day, 2 days -1 millisecond}'::interval[]) at`)
+		select gen_random_uuid(), gen_random_uuid(), 'd', 'n', now(), at from unnest(array['`+
+		today.AddDate(0, 0, 15).Format(time.RFC3339)+`', '`+today.AddDate(0, 0, 16).Add(-time.Millisecond).Format(time.RFC3339Nano)+`']::timestamptz[]) at`)
 	for _, table := range values[string](t, conn, `select tableoid::regclass::text from events`) {
-		if expected := "events_" + today.AddDate(0, 0, 1).Format("20060102"); table != expected {
-			t.Errorf("an event of tomorrow is in %s, expected %s", table, expected)
+		if table != day(15) {
+			t.Errorf("an event of the day of %s is in %s", day(15), table)
 		}
 	}
 	if made := values[int](t, conn, `select make_event_partitions(5)`)[0]; made != 0 {
@@ -63,7 +75,7 @@ func TestEventPartitionsAreDroppedWhenTheyAreTooOld(t *testing.T) {
 	run(t, testdb.Connect(t, database.URL), `
 		create table events_20200101 partition of events for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00');
 		create table events_20200102 partition of events for values from ('2020-01-02 00:00:00+00') to ('2020-01-03 00:00:00+00')`)
-	conn := testdb.Connect(t, database.ControlURL)
+	conn := testdb.Connect(t, database.ControlURL+zones[0])
 	drop := func(retention string) int {
 		return values[int](t, conn, `select drop_event_partitions($1)`, retention)[0]
 	}
@@ -87,6 +99,24 @@ func TestEventPartitionsAreDroppedWhenTheyAreTooOld(t *testing.T) {
 		}
 	}
 }
+
+// Whoever reads a partition, such as an export, keeps the drop waiting, and the drop every insert: so it gives up.
+func TestADropDoesNotWaitForReaders(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	reader := testdb.Connect(t, database.URL)
+	run(t, reader, `create table events_20200101 partition of events for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00')`)
+	run(t, reader, `begin; lock table events_20200101 in access share mode`)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := testdb.Connect(t, database.ControlURL).Exec(ctx, `select drop_event_partitions('1 day')`)
+	var failed *pgconn.PgError
+	if !errors.As(err, &failed) || failed.Code != lockNotAvailable {
+		t.Errorf("%v, expected it given up (%s)", err, lockNotAvailable)
+	}
+}
+
+const lockNotAvailable = "55P03"
 
 // TestTheLastMigrationCanBeTakenBack is for who tries it out: migrations only go forward in production.
 func TestTheLastMigrationCanBeTakenBack(t *testing.T) {
