@@ -18,10 +18,10 @@ type authorized func(x *exchange, r *http.Request, organization catalog.Organiza
 
 // withKey lets requests with a key of the tier through to h, counted under surface, in the order of checks of decisions.md
 // 5: credential and suspension, tier, rate limit, plan, feature. Nothing of the request but its Authorization is looked at
-// before that.
-func (s *server) withKey(tier apikey.Tier, surface ratelimit.Surface, h authorized) handler {
+// before that. The key is looked up in keys.
+func (s *server) withKey(keys *store.Store, tier apikey.Tier, surface ratelimit.Surface, h authorized) handler {
 	return func(x *exchange, r *http.Request) error {
-		credential, err := s.credential(r)
+		credential, err := authenticate(keys, r)
 		if err != nil {
 			return err
 		}
@@ -70,9 +70,9 @@ func requireAPIAccess(o catalog.Organization) error {
 	return nil
 }
 
-// credential returns what the request's key stands for. The error is errCredential whatever is wrong with the key, so that
+// authenticate returns what the request's key stands for. The error is errCredential whatever is wrong with the key, so that
 // a prober learns nothing from it. What can't be a key costs no query.
-func (s *server) credential(r *http.Request) (store.Credential, error) {
+func authenticate(keys *store.Store, r *http.Request) (store.Credential, error) {
 	raw, ok := bearer(r.Header)
 	if !ok {
 		return store.Credential{}, errCredential
@@ -80,7 +80,7 @@ func (s *server) credential(r *http.Request) (store.Credential, error) {
 	if _, ok := apikey.Parse(raw); !ok {
 		return store.Credential{}, errCredential
 	}
-	credential, err := s.store.Authenticate(r.Context(), apikey.Hash(raw))
+	credential, err := keys.Authenticate(r.Context(), apikey.Hash(raw))
 	if errors.Is(err, store.ErrNotFound) {
 		return store.Credential{}, errCredential
 	}

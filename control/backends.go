@@ -23,6 +23,8 @@ const (
 	// abandonedAfter is when Postgres itself ends a statement, or a transaction that waits for this process: a control that was
 	// stopped in the middle must not hold its locks. It is longer than requestTimeout, which is the rule.
 	abandonedAfter = "15s"
+	// phoneConnections are for what phones send: there may be any amount of it, and much of it may wait for the row of one device.
+	phoneConnections = 4
 	// relayConnections are for looking at edges; waiting calls hold none.
 	relayConnections = 2
 	// dutyConnections are for readiness, the purge, the search indexes and the canary, which must not wait for each other.
@@ -31,11 +33,11 @@ const (
 	counterConnections = 8
 )
 
-// backends are the connections of control serve. They are apart so that requests which wait for Postgres or Redis keep neither
-// the barrier nor readiness waiting.
+// backends are the connections of control serve. They are apart so that phones keep nobody who edits links waiting, and requests which
+// wait for Postgres or Redis neither the barrier nor readiness.
 type backends struct {
-	requests, relay, duties *pgxpool.Pool
-	hints, counter          *redis.Client
+	requests, phones, relay, duties *pgxpool.Pool
+	hints, counter                  *redis.Client
 }
 
 // openBackends connects to nothing yet: what is down is no error here.
@@ -47,6 +49,9 @@ func openBackends(t *task, c *serveCommand) (_ *backends, err error) {
 		}
 	}()
 	if b.requests, err = openPool(t.database, c.Connections); err != nil {
+		return nil, err
+	}
+	if b.phones, err = openPool(t.database, phoneConnections); err != nil {
 		return nil, err
 	}
 	if b.relay, err = openPool(t.database, relayConnections); err != nil {
@@ -64,7 +69,7 @@ func openBackends(t *task, c *serveCommand) (_ *backends, err error) {
 
 // close ends all connections that were opened, and waits for those in use.
 func (b *backends) close() {
-	for _, pool := range []*pgxpool.Pool{b.requests, b.relay, b.duties} {
+	for _, pool := range []*pgxpool.Pool{b.requests, b.phones, b.relay, b.duties} {
 		if pool != nil {
 			pool.Close()
 		}

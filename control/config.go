@@ -105,7 +105,7 @@ type serveCommand struct {
 	Addr           settings.Address     `name:"control-addr" env:"CONTROL_ADDR" default:":8081" help:"Where the API listens."`
 	AdminAddr      settings.Address     `name:"control-admin-addr" env:"CONTROL_ADMIN_ADDR" default:"127.0.0.1:9081" help:"Where health, metrics and profiles are. Not for the public."`
 	TrustedProxies settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For is believed, as CIDRs with commas between."`
-	Connections    settings.Connections `name:"control-database-connections" env:"CONTROL_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL answer requests; 6 more do the rest."`
+	Connections    settings.Connections `name:"control-database-connections" env:"CONTROL_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL answer requests of the API and the portal; 4 more answer phones, and 6 do the rest."`
 	Drain          time.Duration        `name:"control-drain" env:"CONTROL_DRAIN" default:"1s" help:"How long to go on after readiness was given up, so that balancers notice."`
 	ExtraHosts     []string             `name:"edge-extra-hosts" env:"EDGE_EXTRA_HOSTS" help:"More names of the shared host, as the edges have them, with commas between."`
 	Retention      time.Duration        `name:"events-retention" env:"EVENTS_RETENTION" default:"9600h" help:"How long what phones report is kept. It goes by whole days."`

@@ -134,7 +134,7 @@ func validationFailed(details []envelope.Detail) problem {
 // refuse answers err, and logs it when whoever runs the service must know.
 func (s *server) refuse(x *exchange, r *http.Request, err error) {
 	aboutBody := errors.Is(err, errBodyTimeout) || errors.Is(err, errBodyUnread) // net/http cancels for these too
-	if errors.Is(r.Context().Err(), context.Canceled) && !aboutBody {
+	if x.client.Err() != nil && !aboutBody {
 		// The client hung up, or closed its sending side alone: without this net/http would tell it 200.
 		panic(http.ErrAbortHandler)
 	}

@@ -254,7 +254,7 @@ func TestPanicIsAnEnvelopeAndIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	log := new(lockedBuffer)
 	s := testServer(log)
-	handler := identify(s.observeAll(s.survive(s.answer(func(*exchange, *http.Request) error { panic("secret cause") }))))
+	handler := begin(s.observeAll(s.survive(s.answer(func(*exchange, *http.Request) error { panic("secret cause") }))))
 	r := record(t, handler, "GET", "/links?a=1")
 	checkEnvelope(t, "a panic", r, "/links")
 	if r.status != 500 || strings.Contains(string(r.body), "secret") || strings.Count(log.String(), "secret cause") != 1 || !strings.Contains(log.String(), "errors_test.go") {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -155,7 +156,7 @@ func TestEventsAreOfTheirOrganizationAlone(t *testing.T) {
 	ours, theirs := p.client(*own.ClientKey), p.client(*foreign.ClientKey)
 	link := p.client(*foreign.ServerKey).created(`{"path":"/a"}`)
 	session := sdk[openedSession](theirs, "/sdk/session", `{"deviceId":"phone"}`)
-	sdk[identified](theirs, "/sdk/identity", `{"deviceId":"phone","userId":"bob"}`)
+	sdk[identity](theirs, "/sdk/identity", `{"deviceId":"phone","userId":"bob"}`)
 	id := uuid.NewString()
 	event := `{"deviceId":"phone","sessionId":"` + session.ID + `","events":[{"id":"` + id + `","name":"open","linkId":"` + link.ID + `"}]}`
 	if got := theirs.report(event); got.Accepted != 1 {
@@ -278,7 +279,7 @@ func TestEventsAreExported(t *testing.T) {
 	organization, foreign := w.organization(catalog.Scale), w.organization(catalog.Scale)
 	p := w.serve()
 	c := p.client(*organization.ClientKey)
-	sdk[identified](c, "/sdk/identity", `{"deviceId":"phone","userId":"ann"}`)
+	sdk[identity](c, "/sdk/identity", `{"deviceId":"phone","userId":"ann"}`)
 	c.report(`{"deviceId":"phone","sessionId":"` + nowhere + `","events":[{"id":"` + nowhere + `","name":"purchase","timestamp":"1970-01-01T00:00:00Z","linkId":"` + nowhere +
 		`","revenue":12.50,"currency":"eur","properties":{"b":1.0,"a":"<&>\u2028"}}]}`)
 	p.client(*foreign.ClientKey).report(`{"deviceId":"phone","events":[{"name":"theirs"}]}`)
@@ -320,6 +321,9 @@ func TestEventsAreExported(t *testing.T) {
 		}
 		if only := export("--org="+organization.OrgKey, "--since="+arrived, "--until="+e.ReceivedAt.Add(time.Millisecond).Format(catalog.TimeFormat)); len(only) != 1 || only[0] != line {
 			t.Errorf("from its time until a millisecond later: %q, expected it alone", only)
+		}
+		if earlier := export("--org="+organization.OrgKey, "--since="+e.ReceivedAt.Add(-time.Millisecond).Format(catalog.TimeFormat), "--until="+arrived); slices.Contains(earlier, line) {
+			t.Errorf("until its time: %q, expected it not to be there", earlier)
 		}
 		if none := export("--org="+organization.OrgKey, "--since="+e.ReceivedAt.Add(time.Microsecond).Format(time.RFC3339Nano), "--until="+e.ReceivedAt.Add(time.Millisecond).Format(catalog.TimeFormat)); len(none) != 1 || none[0] != "" {
 			t.Errorf("from just after its time: %q, expected nothing", none)

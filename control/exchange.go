@@ -30,9 +30,11 @@ const (
 )
 
 // exchange is one request with its answer, as the log line and the envelope know it. It is the ResponseWriter of
-// everything behind identify.
+// everything behind begin.
 type exchange struct {
 	http.ResponseWriter
+	// client ends when the client hangs up. The request's own context ends with the time for its work too.
+	client context.Context
 	// requestID is on the answer and in the log; fromClient tells whether the client sent it.
 	requestID  string
 	fromClient bool
@@ -60,10 +62,13 @@ func (x *exchange) Write(b []byte) (int, error) {
 	return x.ResponseWriter.Write(b)
 }
 
+// Unwrap is for http.ResponseController.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
 // handler answers a request, or returns an error which errors.go turns into an answer.
 type handler func(x *exchange, r *http.Request) error
 
-// answer makes an http.HandlerFunc of h. It stands behind identify.
+// answer makes an http.HandlerFunc of h. It stands behind begin.
 func (s *server) answer(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
@@ -73,10 +78,10 @@ func (s *server) answer(h handler) http.HandlerFunc {
 	}
 }
 
-// identify begins the exchange and sets the headers which every answer has.
-func identify(next http.Handler) http.Handler {
+// begin makes the exchange and sets the headers which every answer has.
+func begin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{ResponseWriter: w, requestID: r.Header.Get(requestid.Header)}
+		x := &exchange{ResponseWriter: w, client: r.Context(), requestID: r.Header.Get(requestid.Header)}
 		// Of two ids neither is believed.
 		x.fromClient = len(r.Header.Values(requestid.Header)) == 1 && requestid.Valid(x.requestID)
 		if !x.fromClient {

@@ -87,7 +87,7 @@ func (w *world) server() *server {
 // unlimited is a router with all that stands before keys and limits.
 func (s *server) unlimited() *chi.Mux {
 	router := chi.NewRouter()
-	router.Use(identify, s.observe, s.survive, bound, s.plain)
+	router.Use(begin, s.observe, s.survive, bound, s.plain)
 	return router
 }
 
@@ -107,8 +107,8 @@ func FuzzReports(f *testing.F) {
 	organization := w.organization(catalog.Enterprise)
 	s := w.server()
 	router := s.unlimited()
-	for i, h := range []authorized{s.openSession, s.identifyDevice, s.clearIdentity, s.recordEvents} {
-		router.Method("POST", sdkRoutes[i].path, s.unlocked(organization, h))
+	for i, h := range []reported{s.openSession, s.identifyDevice, s.clearIdentity, s.recordEvents} {
+		router.Method("POST", sdkRoutes[i].path, s.unlocked(organization, unhurried(h)))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, route := range sdkRoutes {

@@ -47,7 +47,7 @@ func TestAbortedAndHalfSentAnswersAreCutOff(t *testing.T) {
 	} {
 		log := new(lockedBuffer)
 		s := testServer(log)
-		server := httptest.NewUnstartedServer(identify(s.observeAll(s.survive(s.answer(answer)))))
+		server := httptest.NewUnstartedServer(begin(s.observeAll(s.survive(s.answer(answer)))))
 		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 		server.Start()
 		response, err := server.Client().Get(server.URL)
@@ -69,7 +69,7 @@ func TestNobodyAnswersAClientThatIsGone(t *testing.T) {
 	t.Parallel()
 	log := new(lockedBuffer)
 	s := testServer(log)
-	handler := identify(s.observeAll(s.survive(bound(s.answer(func(_ *exchange, r *http.Request) error { return r.Context().Err() })))))
+	handler := begin(s.observeAll(s.survive(bound(s.answer(func(_ *exchange, r *http.Request) error { return r.Context().Err() })))))
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()
 	recorder := httptest.NewRecorder()
@@ -91,7 +91,7 @@ func TestWorkThatTakesTooLongIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := testServer(io.Discard)
 		began := time.Now()
-		r := record(t, identify(s.observeAll(bound(s.answer(func(_ *exchange, r *http.Request) error {
+		r := record(t, begin(s.observeAll(bound(s.answer(func(_ *exchange, r *http.Request) error {
 			<-r.Context().Done()
 			return fmt.Errorf("wrapped: %w", r.Context().Err())
 		})))), "GET", "/links")

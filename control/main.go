@@ -66,7 +66,8 @@ type task struct {
 	out      io.Writer
 }
 
-// shutdownTimeout bounds the end of the requests that were under way when the drain was over. It is longer than requestTimeout.
+// shutdownTimeout bounds the end of the requests that were under way when the drain was over. It is longer than requestTimeout. A phone
+// that takes longer for its report is cut off and sends it again.
 const shutdownTimeout = 12 * time.Second
 
 // Run serves until the task's context ends, and then goes in order: readiness is given up, balancers get time to notice, no

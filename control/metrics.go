@@ -60,7 +60,7 @@ func (m *metrics) limited(surface ratelimit.Surface) {
 	m.refusals.WithLabelValues(surface.Name).Inc()
 }
 
-func (m *metrics) reported(r receipt) {
+func (m *metrics) recorded(r receipt) {
 	for outcome, n := range map[string]int{"accepted": r.Accepted, "duplicate": r.Duplicates, "rejected": len(r.Rejected)} {
 		m.events.WithLabelValues(outcome).Add(float64(n))
 	}

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
 	"deeplink/control/internal/store"
+	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
+	"deeplink/shared/ratelimit"
 )
 
 // openedSession is the answer of POST /sdk/session (decisions.md 7).
@@ -17,17 +21,42 @@ type openedSession struct {
 	Link *catalog.PublicLink `json:"link"`
 }
 
+// phoneTimeout bounds how long a phone may take for the body of a request: at 2.2 KB a second that is 64 KiB. Nobody is waited for
+// without a good key that is within its limits, so for at most 660 bodies of a key at once.
+const phoneTimeout = 30 * time.Second
+
+// reported answers a report, which is what a phone sends, for the organization whose key it carries.
+type reported func(x *exchange, r *http.Request, organization catalog.Organization, report []byte) error
+
+// withReport lets requests with a client key through to h, as withKey does.
+func (s *server) withReport(surface ratelimit.Surface, h reported) handler {
+	return s.withKey(s.phones, apikey.Client, surface, unhurried(h))
+}
+
+// unhurried gives a phone phoneTimeout for its report, and h all of requestTimeout once it is there.
+func unhurried(h reported) authorized {
+	return func(x *exchange, r *http.Request, organization catalog.Organization) error {
+		connection := http.NewResponseController(x)
+		// An error means that the connection is gone, which reading will tell.
+		_ = connection.SetReadDeadline(time.Now().Add(phoneTimeout))
+		_ = connection.SetWriteDeadline(time.Now().Add(phoneTimeout + writeTimeout))
+		report, err := readBytes(x, r, mediaJSON)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(x.client, requestTimeout)
+		defer cancel()
+		return h(x, r.WithContext(ctx), organization, report)
+	}
+}
+
 // openSession answers POST /sdk/session.
-func (s *server) openSession(x *exchange, r *http.Request, organization catalog.Organization) error {
-	body, err := readBody(x, r, mediaJSON)
+func (s *server) openSession(x *exchange, r *http.Request, organization catalog.Organization, report []byte) error {
+	told, err := readSessionReport(report)
 	if err != nil {
 		return err
 	}
-	report, err := readSessionReport(body)
-	if err != nil {
-		return err
-	}
-	link, err := s.openedLink(r, organization, report.openedURL)
+	link, err := s.openedLink(r, organization, told.openedURL)
 	if err != nil {
 		return err
 	}
@@ -35,7 +64,7 @@ func (s *server) openSession(x *exchange, r *http.Request, organization catalog.
 	if link != nil {
 		linkID = &link.ID
 	}
-	session, err := s.store.OpenSession(r.Context(), organization.ID, report.device, linkID)
+	session, err := s.phones.OpenSession(r.Context(), organization.ID, told.device, linkID)
 	if err != nil {
 		return err
 	}
@@ -51,7 +80,7 @@ func (s *server) openedLink(r *http.Request, organization catalog.Organization, 
 	if !ok {
 		return nil, nil
 	}
-	link, err := s.store.ResolvedLink(r.Context(), organization.ID, place)
+	link, err := s.phones.ResolvedLink(r.Context(), organization.ID, place)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -62,44 +91,42 @@ func (s *server) openedLink(r *http.Request, organization catalog.Organization, 
 	return &public, nil
 }
 
-// identified is the answer of POST /sdk/identity and of POST /sdk/identity/clear.
-type identified struct {
+// identity is the answer of POST /sdk/identity and of POST /sdk/identity/clear.
+type identity struct {
 	DeviceID string  `json:"deviceId"`
 	UserID   *string `json:"userId"`
 }
 
 // identifyDevice answers POST /sdk/identity.
-func (s *server) identifyDevice(x *exchange, r *http.Request, organization catalog.Organization) error {
-	body, err := readBody(x, r, mediaJSON)
+func (s *server) identifyDevice(x *exchange, r *http.Request, organization catalog.Organization, report []byte) error {
+	o, err := readReport(report)
 	if err != nil {
 		return err
 	}
-	o := readObject(body)
 	device, user, traits := o.deviceID(), o.needed("userId", o.sized("userId", 1, maxUserID)), o.object("traits")
 	if err := o.err(); err != nil {
 		return err
 	}
-	if err := s.store.Identify(r.Context(), organization.ID, device, user, traits); err != nil {
+	if err := s.phones.Identify(r.Context(), organization.ID, device, user, traits); err != nil {
 		return err
 	}
-	return writeJSON(x, http.StatusOK, identified{device, &user})
+	return writeJSON(x, http.StatusOK, identity{device, &user})
 }
 
 // clearIdentity answers POST /sdk/identity/clear. A device that is unknown has no user either.
-func (s *server) clearIdentity(x *exchange, r *http.Request, organization catalog.Organization) error {
-	body, err := readBody(x, r, mediaJSON)
+func (s *server) clearIdentity(x *exchange, r *http.Request, organization catalog.Organization, report []byte) error {
+	o, err := readReport(report)
 	if err != nil {
 		return err
 	}
-	o := readObject(body)
 	device := o.deviceID()
 	if err := o.err(); err != nil {
 		return err
 	}
-	if err := s.store.ClearIdentity(r.Context(), organization.ID, device); err != nil {
+	if err := s.phones.ClearIdentity(r.Context(), organization.ID, device); err != nil {
 		return err
 	}
-	return writeJSON(x, http.StatusOK, identified{DeviceID: device})
+	return writeJSON(x, http.StatusOK, identity{DeviceID: device})
 }
 
 // receipt is the answer of POST /sdk/events. Its parts add up to the batch.
@@ -110,14 +137,10 @@ type receipt struct {
 }
 
 // recordEvents answers POST /sdk/events. What it answers is committed.
-func (s *server) recordEvents(x *exchange, r *http.Request, organization catalog.Organization) error {
-	body, err := readBytes(x, r, mediaJSON)
+func (s *server) recordEvents(x *exchange, r *http.Request, organization catalog.Organization, report []byte) error {
+	batch, rejected, repeated, err := readBatch(report)
 	if err != nil {
-		return err
-	}
-	batch, rejected, repeated, err := readBatch(body)
-	if err != nil {
-		s.metrics.reported(receipt{Rejected: rejected})
+		s.metrics.recorded(receipt{Rejected: rejected})
 		return err
 	}
 	for i := range batch.Events {
@@ -129,7 +152,7 @@ func (s *server) recordEvents(x *exchange, r *http.Request, organization catalog
 			e.ID = id.String()
 		}
 	}
-	stored, err := s.store.InsertEvents(r.Context(), organization.ID, batch)
+	stored, err := s.phones.InsertEvents(r.Context(), organization.ID, batch)
 	if err != nil {
 		return err
 	}
@@ -137,6 +160,6 @@ func (s *server) recordEvents(x *exchange, r *http.Request, organization catalog
 		rejected = []rejection{}
 	}
 	answer := receipt{Accepted: stored, Duplicates: len(batch.Events) - stored + repeated, Rejected: rejected}
-	s.metrics.reported(answer)
+	s.metrics.recorded(answer)
 	return writeJSON(x, http.StatusOK, answer)
 }

@@ -2,16 +2,23 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
+	"deeplink/shared/ratelimit"
 )
 
 // sdkRoutes are the routes of decisions.md 7 with bodies that pass validation.
@@ -94,7 +101,7 @@ func TestSessionsAreTheSameOnBothControls(t *testing.T) {
 			t.Fatalf("%+v and %+v, expected one first session", s, sessions[0])
 		}
 	}
-	sdk[identified](one, "/sdk/identity", `{"deviceId":"phone","userId":"ann"}`)
+	sdk[identity](one, "/sdk/identity", `{"deviceId":"phone","userId":"ann"}`)
 	w.exec(`update devices set session_active_at = now() - interval '31 minutes'`)
 	later := sdk[openedSession](other, "/sdk/session", body)
 	if later.ID == sessions[0].ID || later.IsFirst || *later.UserID != "ann" {
@@ -110,27 +117,27 @@ func TestIdentityIsToldAndCleared(t *testing.T) {
 	w := newWorld(t)
 	p := w.serve()
 	c, foreign := p.client(*w.organization(catalog.Scale).ClientKey), p.client(*w.organization(catalog.Scale).ClientKey)
-	none := identified{DeviceID: "phone"}
-	ann := identified{"phone", new("ann")}
+	none := identity{DeviceID: "phone"}
+	ann := identity{"phone", new("ann")}
 	for i, step := range []struct {
 		c        *client
 		path     string
 		body     string
-		expected identified
+		expected identity
 	}{
 		{c, "/sdk/identity/clear", `{"deviceId":"phone"}`, none}, // unknown
 		{c, "/sdk/identity", `{"deviceId":"phone","userId":"ann","traits":{"a":1}}`, ann},
-		{foreign, "/sdk/identity", `{"deviceId":"phone","userId":"bob"}`, identified{"phone", new("bob")}},
+		{foreign, "/sdk/identity", `{"deviceId":"phone","userId":"bob"}`, identity{"phone", new("bob")}},
 		{foreign, "/sdk/identity/clear", `{"deviceId":"phone"}`, none},
 	} {
-		if diff := cmp.Diff(step.expected, sdk[identified](step.c, step.path, step.body)); diff != "" {
+		if diff := cmp.Diff(step.expected, sdk[identity](step.c, step.path, step.body)); diff != "" {
 			t.Errorf("step %d (-expected +got):\n%s", i, diff)
 		}
 	}
 	if s := sdk[openedSession](c, "/sdk/session", `{"deviceId":"phone"}`); s.UserID == nil || *s.UserID != "ann" {
 		t.Errorf("%+v, expected ann: what another organization says of its device is its own", s)
 	}
-	sdk[identified](c, "/sdk/identity/clear", `{"deviceId":"phone"}`)
+	sdk[identity](c, "/sdk/identity/clear", `{"deviceId":"phone"}`)
 	if s := sdk[openedSession](c, "/sdk/session", `{"deviceId":"phone"}`); s.UserID != nil {
 		t.Errorf("%+v, expected nobody", s)
 	}
@@ -271,6 +278,97 @@ func TestSDKLimitsArePerKey(t *testing.T) {
 	if r := p.client(w.key(organization.ID, apikey.Client)).do("POST", "/sdk/session", sdkRoutes[0].body); r.status != http.StatusOK {
 		t.Errorf("with another key: %s, expected 200", r)
 	}
+}
+
+// The order of checks of decisions.md 5: a key that has used up its limit hears nothing else of its plan, and nothing of its body.
+func TestSDKLimitComesAfterTheTierAndBeforeThePlan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization, free, unplanned := w.organization(catalog.Growth), w.organization(catalog.Free), w.organization(catalog.Growth)
+	w.exec(`update organizations set plan = null where id = $1`, unplanned.ID)
+	keys := map[string]string{"no plan": *unplanned.ClientKey, "free plan": w.key(free.ID, apikey.Client), "client key": *organization.ClientKey}
+	w.useUpLimits(ratelimit.SDKSession, ratelimit.SDKEvents)
+	p := w.serve()
+	for _, route := range sdkRoutes {
+		for name, key := range keys {
+			// A Redis that takes its time on a busy machine knows no more of the limit than it is told.
+			await(t, "429 to "+name+" on "+route.path, func() error {
+				if r := p.client(key).do("POST", route.path, `{`); r.status != http.StatusTooManyRequests {
+					return fmt.Errorf("%s", r)
+				}
+				return nil
+			})
+		}
+		if r := p.client(*organization.ServerKey).do("POST", route.path, `{`); r.status != http.StatusForbidden {
+			t.Errorf("%s with a server key: %s, expected 403", route.path, r)
+		}
+	}
+}
+
+// useUpLimits leaves no key that there is anything of the surfaces for a window.
+func (w *world) useUpLimits(surfaces ...ratelimit.Surface) {
+	w.t.Helper()
+	options, err := redis.ParseURL(w.redis.URL())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	rows, _ := w.pool.Query(w.t.Context(), `select replace(id::text, '-', '') from api_keys`)
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	now := client.Time(w.t.Context()).Val().UnixMicro()
+	for _, surface := range surfaces {
+		times := slices.Repeat([]any{now}, surface.Limit)
+		for _, key := range keys {
+			if err := client.RPush(w.t.Context(), limitPrefix+surface.Name+":"+key, times...).Err(); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Phones that wait for each other, or for Postgres, keep nobody waiting who edits links.
+func TestWaitingPhonesKeepNoLinkWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	organization := w.organization(catalog.Scale)
+	p := w.serve()
+	phone, server := p.client(*organization.ClientKey), p.client(*organization.ServerKey)
+	sdk[openedSession](phone, "/sdk/session", sdkRoutes[0].body)
+	lock, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Rollback(t.Context())
+	if _, err := lock.Exec(t.Context(), `select from devices for update`); err != nil {
+		t.Fatal(err)
+	}
+	var answered atomic.Int32
+	var phones sync.WaitGroup
+	for range 20 {
+		phones.Go(func() {
+			phone.try("POST", "/sdk/session", sdkRoutes[0].body)
+			answered.Add(1)
+		})
+	}
+	await(t, "phones to wait", func() error {
+		var waiting int
+		err := w.pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&waiting)
+		if err != nil || waiting < phoneConnections {
+			return fmt.Errorf("%d do, %v", waiting, err)
+		}
+		return nil
+	})
+	if r := server.do("GET", "/links", ""); r.status != http.StatusOK || answered.Load() > 0 {
+		t.Errorf("GET /links: %s after %d phones were answered, expected 200 before", r, answered.Load())
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	phones.Wait()
 }
 
 // sdkSpecimens exercise every operation of the SDK, and every documented status that can be had from outside.

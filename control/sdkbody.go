@@ -40,6 +40,15 @@ var (
 	timestamp = regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\d\d:\d\d:)(\d\d)((?:\.\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d))$`)
 )
 
+// readReport reads a report.
+func readReport(report []byte) (*object, error) {
+	if err := strictjson.Check(report, maxDepth); err != nil {
+		return nil, err
+	}
+	o := readObject(report)
+	return o, o.err()
+}
+
 // sized returns a string of so many characters, nil when there is none.
 func (o *object) sized(name string, least, most int) *string {
 	value, ok := o.value(name)
@@ -136,6 +145,7 @@ func (o *object) instant(name string) *time.Time {
 		o.refuse(name, "must be an RFC 3339 time such as 2030-01-31T12:00:00Z")
 		return nil
 	}
+	at = at.Truncate(time.Millisecond)
 	return &at
 }
 
@@ -145,7 +155,7 @@ var (
 	lastInstant  = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
 )
 
-// parseInstant reads a time of RFC 3339, to its millisecond in UTC. A leap second is the one after it; a time that only its zone puts
+// parseInstant reads a time of RFC 3339, in UTC. A leap second is the one after it; a time that only its zone puts
 // beyond the years 1 to 9999 is the first or last there is.
 func parseInstant(text string) (at time.Time, ok bool) {
 	form := timestamp.FindStringSubmatch(strings.ToUpper(text))
@@ -163,7 +173,7 @@ func parseInstant(text string) (at time.Time, ok bool) {
 	if second != form[2] {
 		at = at.Add(time.Second)
 	}
-	at = at.UTC().Truncate(time.Millisecond)
+	at = at.UTC()
 	switch {
 	case at.Before(firstInstant):
 		at = firstInstant
@@ -191,15 +201,18 @@ func (o *object) amount(name string) *string {
 	return nil
 }
 
-// report is the body of POST /sdk/session.
-type report struct {
+// sessionReport is the body of POST /sdk/session.
+type sessionReport struct {
 	device    store.Device
 	openedURL *string
 }
 
-func readSessionReport(body []byte) (report, error) {
-	o := readObject(body)
-	r := report{
+func readSessionReport(report []byte) (sessionReport, error) {
+	o, err := readReport(report)
+	if err != nil {
+		return sessionReport{}, err
+	}
+	r := sessionReport{
 		device: store.Device{
 			ID: o.deviceID(), Platform: o.blankable("platform"), OSVersion: o.blankable("osVersion"), AppVersion: o.blankable("appVersion"),
 			SDKVersion: o.blankable("sdkVersion"), Model: o.blankable("model"), Locale: o.blankable("locale"), Timezone: o.blankable("timezone"),
@@ -217,12 +230,12 @@ type rejection struct {
 
 // readBatch reads the body of POST /sdk/events. What is wrong with one event is no error, so that it never blocks the queue of a phone:
 // only when no event is good there is one, about all of them, beside rejected. repeated is how many good ones had the id of an earlier one.
-func readBatch(body []byte) (batch store.Batch, rejected []rejection, repeated int, err error) {
+func readBatch(report []byte) (batch store.Batch, rejected []rejection, repeated int, err error) {
 	// The entries of events are judged one by one.
-	if err := strictjson.Check(withoutEvents(body), maxDepth); err != nil {
+	if err := strictjson.Check(withoutEvents(report), maxDepth); err != nil {
 		return store.Batch{}, nil, 0, err
 	}
-	o := readObject(body)
+	o := readObject(report)
 	if err := o.err(); err != nil {
 		return store.Batch{}, nil, 0, err
 	}

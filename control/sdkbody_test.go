@@ -161,19 +161,19 @@ func TestSDKBodiesAreStrictJSON(t *testing.T) {
 	}
 }
 
-func TestInstantsOfPhonesAreReadToTheirMillisecond(t *testing.T) {
+func TestInstantsAreReadAsRFC3339HasThem(t *testing.T) {
 	t.Parallel()
 	for sent, expected := range map[string]string{
-		"2030-01-31T12:00:00Z":           "2030-01-31T12:00:00.000Z",
-		"2030-01-31t12:00:00.1239+02:00": "2030-01-31T10:00:00.123Z",
-		"2016-12-31T23:59:60Z":           "2017-01-01T00:00:00.000Z",
-		"2017-01-01T00:59:60.5+01:00":    "2017-01-01T00:00:00.500Z",
+		"2030-01-31T12:00:00Z":           "2030-01-31T12:00:00Z",
+		"2030-01-31t12:00:00.1239+02:00": "2030-01-31T10:00:00.1239Z",
+		"2016-12-31T23:59:60Z":           "2017-01-01T00:00:00Z",
+		"2017-01-01T00:59:60.5+01:00":    "2017-01-01T00:00:00.5Z",
 		"9999-12-31T23:59:59-23:59":      "9999-12-31T23:59:59.999Z",
 		"9999-12-31T23:59:60Z":           "9999-12-31T23:59:59.999Z",
-		"0001-01-01T00:00:00+01:00":      "0001-01-01T00:00:00.000Z",
-		"0000-01-01T00:00:00Z":           "0001-01-01T00:00:00.000Z",
+		"0001-01-01T00:00:00+01:00":      "0001-01-01T00:00:00Z",
+		"0000-01-01T00:00:00Z":           "0001-01-01T00:00:00Z",
 	} {
-		if at, ok := parseInstant(sent); !ok || at.Location() != time.UTC || at.Format(catalog.TimeFormat) != expected {
+		if at, ok := parseInstant(sent); !ok || at.Location() != time.UTC || at.Format(time.RFC3339Nano) != expected {
 			t.Errorf("%s: %v, %t; expected %s", sent, at, ok, expected)
 		}
 	}

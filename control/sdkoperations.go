@@ -55,7 +55,7 @@ func identifyOperation() huma.Operation {
 		Security:    withClientKey(),
 		RequestBody: body(schemaIdentityReport, map[string]any{"deviceId": exampleDevice, "userId": "user-42", "traits": map[string]any{"plan": "pro"}}, mediaJSON),
 		Responses: responses(sdkErrors).
-			with(http.StatusOK, answered(schemaIdentity, identified{exampleDevice, new("user-42")}, "Who uses it now.")),
+			with(http.StatusOK, answered(schemaIdentity, identity{exampleDevice, new("user-42")}, "Who uses it now.")),
 	}
 }
 
@@ -66,7 +66,7 @@ func clearIdentityOperation() huma.Operation {
 		Description: reportsAMinute + "The answer is the same for a device that is not known.",
 		Security:    withClientKey(),
 		RequestBody: body(schemaDeviceReport, map[string]any{"deviceId": exampleDevice}, mediaJSON),
-		Responses:   responses(sdkErrors).with(http.StatusOK, answered(schemaIdentity, identified{DeviceID: exampleDevice}, "Nobody does.")),
+		Responses:   responses(sdkErrors).with(http.StatusOK, answered(schemaIdentity, identity{DeviceID: exampleDevice}, "Nobody does.")),
 	}
 }
 
@@ -76,6 +76,7 @@ func recordEventsOperation() huma.Operation {
 		Summary: "Report what happened in the app",
 		Description: "600 requests a minute and key. What is answered 200 is stored for good. Give each event an id and repeat the batch until it is answered: an id is stored once, " +
 			"and remembered for 7 days. A bad event is rejected alone; only when none is good the answer is 400. " +
+			"A body has 64 KiB and a phone 30 seconds for it: 100 events with properties of 8 KiB do not fit. After 413 or 408 send half of the batch. " +
 			"A time more than 5 minutes ahead becomes that of arrival, one of more than 30 days ago 30 days ago.",
 		Security:    withClientKey(),
 		RequestBody: body(schemaBatch, exampleBatch(), mediaJSON),

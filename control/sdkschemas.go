@@ -19,7 +19,7 @@ const (
 // sdkSchemas are the bodies of the SDK's surface (decisions.md 7).
 func sdkSchemas() map[string]*huma.Schema {
 	return map[string]*huma.Schema{
-		schemaSessionReport: open(sessionReport(), "deviceId"),
+		schemaSessionReport: lenient(sessionFields(), "deviceId"),
 		schemaSession: complete(map[string]*huma.Schema{
 			"sessionId":      identifier(""),
 			"deviceId":       device(),
@@ -29,23 +29,23 @@ func sdkSchemas() map[string]*huma.Schema {
 			"expiresAt":      instant("When the session ends unless the device is heard of before."),
 			"link":           {OneOf: []*huma.Schema{reference(schemaPublicLink), {Type: typeNull}}},
 		}),
-		schemaIdentityReport: open(map[string]*huma.Schema{
+		schemaIdentityReport: lenient(map[string]*huma.Schema{
 			"deviceId": device(),
 			"userId":   bounded(1, maxUserID, "Id of the user in the app."),
 			"traits":   optional(anyObject("What is known of the user. Replaces what was sent before; when omitted that stays.")),
 		}, "deviceId", "userId"),
-		schemaDeviceReport: open(map[string]*huma.Schema{"deviceId": device()}, "deviceId"),
+		schemaDeviceReport: lenient(map[string]*huma.Schema{"deviceId": device()}, "deviceId"),
 		schemaIdentity: complete(map[string]*huma.Schema{
 			"deviceId": device(),
 			"userId":   optional(bounded(1, maxUserID, "")),
 		}),
-		schemaBatch: open(map[string]*huma.Schema{
+		schemaBatch: lenient(map[string]*huma.Schema{
 			"deviceId":  device(),
 			"sessionId": optional(identifier("The session in which it happened.")),
 			// An entry that does not fit is rejected alone.
 			"events": {Type: huma.TypeArray, MinItems: new(1), MaxItems: new(maxEvents), Items: reference(schemaEvent)},
 		}, "deviceId", "events"),
-		schemaEvent: open(map[string]*huma.Schema{
+		schemaEvent: lenient(map[string]*huma.Schema{
 			"id":         optional(identifier("Made by the app, so that what is sent twice is stored once.")),
 			"name":       {Type: huma.TypeString, Pattern: eventNamePattern, MinLength: new(1), MaxLength: new(64)},
 			"timestamp":  optional(instant("When it happened, by the clock of the device. When omitted: when it arrives.")),
@@ -63,7 +63,7 @@ func sdkSchemas() map[string]*huma.Schema {
 	}
 }
 
-func sessionReport() map[string]*huma.Schema {
+func sessionFields() map[string]*huma.Schema {
 	fields := map[string]*huma.Schema{
 		"deviceId":  device(),
 		"openedUrl": optional(bounded(0, maxOpenedURL, "The URL that opened the app.")),
@@ -75,18 +75,24 @@ func sessionReport() map[string]*huma.Schema {
 }
 
 func device() *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: deviceIDPattern, MinLength: new(1), MaxLength: new(128), Description: "Made by the app, the same as long as it is installed."}
+	return &huma.Schema{
+		Type: huma.TypeString, Pattern: deviceIDPattern, MinLength: new(1), MaxLength: new(128),
+		Description: "Made by the app, the same as long as it is installed.",
+	}
 }
 
 func revenue() *huma.Schema {
-	return &huma.Schema{Type: huma.TypeNumber, ExclusiveMinimum: new(-maxRevenue), ExclusiveMaximum: new(maxRevenue), Description: "Rounded to 6 decimals. Negative for what is paid back."}
+	return &huma.Schema{
+		Type: huma.TypeNumber, ExclusiveMinimum: new(-maxRevenue), ExclusiveMaximum: new(maxRevenue),
+		Description: "Rounded to 6 decimals. Negative for what is paid back.",
+	}
 }
 
 func anyObject(description string) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: description + " At most 8 KiB as sent, at most 8 levels deep."}
 }
 
-// open is an object whose unknown properties are ignored.
-func open(properties map[string]*huma.Schema, required ...string) *huma.Schema {
+// lenient is an object whose unknown properties are ignored.
+func lenient(properties map[string]*huma.Schema, required ...string) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Properties: properties, Required: required, Description: unknownIsPassed}
 }

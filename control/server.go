@@ -20,7 +20,9 @@ import (
 
 // server answers the API.
 type server struct {
-	store   *store.Store
+	store *store.Store
+	// phones is the store for what phones send.
+	phones  *store.Store
 	relay   *relay.Relay
 	limiter *ratelimit.Limiter
 	proxies clientip.Proxies
@@ -54,6 +56,7 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 		ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration)
 	return &server{
 		store:     store.New(b.requests, string(c.LinkBaseURL)),
+		phones:    store.New(b.phones, string(c.LinkBaseURL)),
 		relay:     relay.New(b.relay, b.hints, log),
 		limiter:   limiter,
 		proxies:   c.TrustedProxies.Proxies,
@@ -81,9 +84,8 @@ const limitPrefix = "deeplink:limit:"
 
 // routes are all there are, in the order of the document. A GET answers HEAD too.
 func (s *server) routes() []route {
-	reading := func(h authorized) handler { return s.withKey(apikey.Server, ratelimit.LinkReads, h) }
-	writing := func(h authorized) handler { return s.withKey(apikey.Server, ratelimit.LinkWrites, h) }
-	reporting := func(h authorized) handler { return s.withKey(apikey.Client, ratelimit.SDKSession, h) }
+	reading := func(h authorized) handler { return s.withKey(s.store, apikey.Server, ratelimit.LinkReads, h) }
+	writing := func(h authorized) handler { return s.withKey(s.store, apikey.Server, ratelimit.LinkWrites, h) }
 	member := func(h authorized) handler { return s.withSession(session.Member, h) }
 	admin := func(h authorized) handler { return s.withSession(session.Admin, h) }
 	owner := func(h authorized) handler { return s.withSession(session.Owner, h) }
@@ -95,10 +97,10 @@ func (s *server) routes() []route {
 		{deleteLinkOperation(), writing(s.deleteLink)},
 		{drawLinkOperation(svgPicture), reading(s.drawLink(svgPicture))},
 		{drawLinkOperation(pngPicture), reading(s.drawLink(pngPicture))},
-		{openSessionOperation(), reporting(s.openSession)},
-		{identifyOperation(), reporting(s.identifyDevice)},
-		{clearIdentityOperation(), reporting(s.clearIdentity)},
-		{recordEventsOperation(), s.withKey(apikey.Client, ratelimit.SDKEvents, s.recordEvents)},
+		{openSessionOperation(), s.withReport(ratelimit.SDKSession, s.openSession)},
+		{identifyOperation(), s.withReport(ratelimit.SDKSession, s.identifyDevice)},
+		{clearIdentityOperation(), s.withReport(ratelimit.SDKSession, s.clearIdentity)},
+		{recordEventsOperation(), s.withReport(ratelimit.SDKEvents, s.recordEvents)},
 		{showOrganizationOperation(), member(s.showOrganization)},
 		{setPlanOperation(), owner(s.setPlan)},
 		{checkOutOperation(), owner(s.checkOut)},
@@ -126,7 +128,7 @@ func (s *server) routes() []route {
 func (s *server) handler() (http.Handler, error) {
 	router := chi.NewRouter()
 	// The order matters: every answer has an id, a log line and, whatever happens, an envelope.
-	router.Use(identify, s.observe, s.survive, bound, s.plain)
+	router.Use(begin, s.observe, s.survive, bound, s.plain)
 	router.NotFound(s.answer(func(*exchange, *http.Request) error { return errNoRoute }))
 	router.MethodNotAllowed(s.answer(refuseMethod))
 
@@ -179,7 +181,7 @@ func refuseMethod(x *exchange, r *http.Request) error {
 }
 
 // The bounds of a connection. A request, its body included, has to arrive within readTimeout, which leaves requestTimeout
-// time to answer it.
+// time to answer it; only for what phones send there is phoneTimeout.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 8 * time.Second

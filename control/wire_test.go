@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -196,4 +197,32 @@ func TestSlowBodyIsAnswered(t *testing.T) {
 		t.Fatalf("a body that never ends: %v after %v, expected 408", replies, time.Since(began))
 	}
 	checkEnvelope(t, "a body that never ends", replies[0], "/links")
+}
+
+// TestSlowPhonesAreWaitedFor sends reports as on a bad line: in longer than any other body, and the work on a request, may take.
+func TestSlowPhonesAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.serve()
+	key := *w.organization(catalog.Growth).ClientKey
+	var phones sync.WaitGroup
+	for _, route := range sdkRoutes {
+		phones.Go(func() {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(p.base, "http://"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			conn.SetDeadline(time.Now().Add(phoneTimeout + requestTimeout))
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nAuthorization: Bearer %s\r\n\r\n{", route.path, len(route.body), key)
+			time.Sleep(max(readTimeout, requestTimeout) + time.Second)
+			io.WriteString(conn, route.body[1:])
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || response.StatusCode != http.StatusOK {
+				t.Errorf("%s: %v, %v; expected 200", route.path, response, err)
+			}
+		})
+	}
+	phones.Wait()
 }
