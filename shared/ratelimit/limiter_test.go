@@ -26,18 +26,26 @@ func TestLimiterCountsInRedis(t *testing.T) {
 	first, _ := connect(t, server)
 	second, client := connect(t, server)
 	limiters := []*Limiter{New(first, surface), New(second, surface)}
-	admitted := 0
+	fallbacks := func() int64 { return limiters[0].Fallbacks() + limiters[1].Fallbacks() }
+	within(t, func() bool { // connections take longer than one check
+		before := fallbacks()
+		for _, limiter := range limiters {
+			limiter.Take(t.Context(), surface, Key{1})
+		}
+		return fallbacks() == before
+	}, "Redis answers both")
+	before, admitted := fallbacks(), 0
 	for i := range 20 {
 		if limiters[i%2].Take(t.Context(), surface, Key{}) == 0 {
 			admitted++
 		}
 	}
-	// A busy machine may make one of them count on its own; then nothing is said about the other.
-	if limiters[0].Fallbacks()+limiters[1].Fallbacks() == 0 && admitted != surface.Limit {
-		t.Errorf("%d admitted by two limiters, the limit is %d", admitted, surface.Limit)
+	if fallbacks() > before {
+		t.Skip("this machine is too busy for Redis to answer in time")
 	}
-	if stored := client.LLen(t.Context(), client.Keys(t.Context(), "*").Val()[0]).Val(); stored != int64(surface.Limit) {
-		t.Errorf("%d times in Redis, expected %d", stored, surface.Limit)
+	stored := client.LLen(t.Context(), "limit:shared:00000000000000000000000000000000").Val()
+	if admitted != surface.Limit || stored != int64(surface.Limit) {
+		t.Errorf("%d admitted by two limiters and %d times in Redis, the limit is %d", admitted, stored, surface.Limit)
 	}
 }
 
