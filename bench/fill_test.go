@@ -59,9 +59,13 @@ func TestFilledLinksAreAsTheAPIMakesThem(t *testing.T) {
 	}
 	usageIsExact(t, owner, links+len(listed.Data))
 
-	again, err := fillCommand{Links: more, Org: largest.orgKey, Database: f.Owner, Audit: true}.fill(t.Context(), os.Stderr)
+	indexes := indexesOf(t, owner)
+	again, err := fillCommand{Links: more, Org: largest.orgKey, Database: f.Owner, Rebuild: true, Audit: true}.fill(t.Context(), os.Stderr)
 	if err != nil || again.Organizations != 1 || again.Largest.Key != largest.orgKey {
 		t.Fatal(err, again)
+	}
+	if diff := cmp.Diff(indexes, indexesOf(t, owner)); diff != "" {
+		t.Errorf("indexes before (-), after (+): %s", diff)
 	}
 	usageIsExact(t, owner, links+len(listed.Data)+more)
 }
@@ -110,6 +114,16 @@ func rowOf(t *testing.T, owner *pgx.Conn, id any) map[string]any {
 		t.Fatal(err)
 	}
 	return row
+}
+
+func indexesOf(t *testing.T, owner *pgx.Conn) []string {
+	t.Helper()
+	rows, _ := owner.Query(t.Context(), `select indexdef from pg_indexes where tablename = 'links' order by 1`)
+	indexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return indexes
 }
 
 // usageIsExact compares the counters of the quotas with the links that are there, all of which must be in the audit trail.
