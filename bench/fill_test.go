@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -54,6 +57,10 @@ func TestFilledLinksAreAsTheAPIMakesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer owner.Close(t.Context())
+	var voided bool
+	if err := owner.QueryRow(t.Context(), `select exists (select from changes where 'o:' || $1 = any (tags))`, largest.orgKey).Scan(&voided); err != nil || !voided {
+		t.Errorf("edges that hold a 404 were not told of the links: %v", err)
+	}
 	for _, body := range listed.Data {
 		compareWithCreated(t, f, owner, largest, body)
 	}
@@ -67,6 +74,7 @@ func TestFilledLinksAreAsTheAPIMakesThem(t *testing.T) {
 	if diff := cmp.Diff(indexes, indexesOf(t, owner)); diff != "" {
 		t.Errorf("indexes before (-), after (+): %s", diff)
 	}
+	interrupt(t, f, owner)
 	usageIsExact(t, owner, links+len(listed.Data)+more)
 }
 
@@ -116,9 +124,41 @@ func rowOf(t *testing.T, owner *pgx.Conn, id any) map[string]any {
 	return row
 }
 
+// interrupt ends a run before its time, which must not leave others without the search indexes.
+func interrupt(t *testing.T, f *fleet, owner *pgx.Conn) {
+	t.Helper()
+	before := indexesOf(t, owner)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := fillCommand{Links: 1_000_000, Organizations: 1, Database: f.Owner, Rebuild: true}.fill(ctx, os.Stderr)
+		ended <- err
+	}()
+	for n := len(before); n == len(before); {
+		// Not indexesOf: PostgreSQL cannot describe an index that goes at that moment.
+		if err := owner.QueryRow(t.Context(), `select count(*) from pg_index where indrelid = 'links'::regclass`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("ended before it dropped anything: %v", err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, expected that it was cancelled", err)
+	}
+	if diff := cmp.Diff(before, indexesOf(t, owner)); diff != "" {
+		t.Errorf("indexes before (-), after an interrupt (+): %s", diff)
+	}
+}
+
 func indexesOf(t *testing.T, owner *pgx.Conn) []string {
 	t.Helper()
-	rows, _ := owner.Query(t.Context(), `select indexdef from pg_indexes where tablename = 'links' order by 1`)
+	rows, _ := owner.Query(t.Context(), `
+		select pg_get_indexdef(indexrelid) from pg_index where indrelid = 'links'::regclass and indisvalid order by 1`)
 	indexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)

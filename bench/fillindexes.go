@@ -28,7 +28,7 @@ func (c fillCommand) indexed(ctx context.Context, owner *pgx.Conn, load func(con
 	}
 	defer func() { err = errors.Join(err, buildIndexes(context.WithoutCancel(ctx), c.Database, definitions)) }()
 	for name := range definitions {
-		if _, err := owner.Exec(ctx, `drop index concurrently `+pgx.Identifier{name}.Sanitize()); err != nil {
+		if _, err := owner.Exec(ctx, `drop index `+pgx.Identifier{name}.Sanitize()); err != nil {
 			return fmt.Errorf("drop a search index: %w", err)
 		}
 	}

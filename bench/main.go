@@ -14,9 +14,17 @@
 //	reader.go    who reads, subject.go what there is to read
 //	history/     what was asked for and answered, and the judgement of every read
 //
+// `bench speed` measures redirects a second on one core:
+//
+//	speed.go     the command: rounds of turns, then latencies at one rate (speedlatency.go; speedreport.go: the tables,
+//	             processor.go: the time that a server computes)
+//	field.go     the contenders: the edge, filled and warm (warm.go), and what it is compared with
+//	baseline/    nginx and bare servers in Go, each set up to be fast
+//	wrk.go       the load generator, with its requests from wrk.lua
+//
 // `bench fill` puts any number of links into a database (fill.go; fillload.go copies them, filllink.go makes them up,
-// fillorganizations.go whose they are). `bench scale` compares few links with millions (scale.go; scalestore.go in Postgres,
-// scalecache.go in memory), `bench direct` control with its own SQL (direct.go, directsql.go).
+// fillorganizations.go whose they are, fillindexes.go is for millions). `bench scale` compares few links with millions (scale.go;
+// scalestore.go in Postgres, scalecache.go in memory), `bench direct` control with its own SQL (direct.go, directsql.go).
 //
 // `bench load` sends requests to a Deeplink that somebody else runs (package load), and leaves results (package result):
 //
@@ -49,6 +57,7 @@ type commands struct {
 	Plot      plotCommand      `cmd:"" help:"Draw results of load."`
 	Events    eventsCommand    `cmd:"" help:"Report events as phones do: while controls are killed, or as many as there is room for."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
+	Speed     speedCommand     `cmd:"" help:"Redirects a second on one core, beside nginx and bare servers in Go."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`
 }
 

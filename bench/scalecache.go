@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"deeplink/bench/load"
 	"deeplink/bench/result"
@@ -52,7 +51,7 @@ func (c scaleCommand) compareCaches(ctx context.Context, s *sized, out io.Writer
 			return err
 		}
 		edges = append(edges, edge)
-		if err := s.warm(ctx, edge); err != nil {
+		if err := warm(ctx, edge.Node, s.keys, edge.held); err != nil {
 			return err
 		}
 		if err := edge.weigh(ctx); err != nil {
@@ -92,59 +91,6 @@ func (s *sized) rawBytes(ctx context.Context) (raw float64, err error) {
 		           l.utm_campaign, l.utm_term, l.utm_content, l.fallback_url, l.og_title, l.og_description, l.og_image_url, l.params::text)))
 		from links l tablesample system (1) join organizations o on o.id = l.organization_id`).Scan(&raw)
 	return raw, err
-}
-
-// warmers is how many connections ask for what an edge is to hold, warmBatch links at a time.
-const (
-	warmers   = 8
-	warmBatch = 64
-)
-
-// warm asks for the first links until the edge has them in memory. The cache refuses some of what comes all at once.
-func (s *sized) warm(ctx context.Context, edge *edgeUnderTest) error {
-	for range 10 {
-		before, err := metric(ctx, edge.Admin, edgeLoads)
-		if err != nil {
-			return err
-		}
-		var group errgroup.Group
-		for w := range warmers {
-			group.Go(func() error { return s.ask(ctx, edge, edge.held*w/warmers, edge.held*(w+1)/warmers) })
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
-		after, err := metric(ctx, edge.Admin, edgeLoads)
-		if err != nil || after-before < float64(edge.held)/500 {
-			return err
-		}
-	}
-	return fmt.Errorf("an edge does not hold %d links", edge.held)
-}
-
-// ask asks for some links one after the other.
-func (s *sized) ask(ctx context.Context, edge *edgeUnderTest, from, to int) error {
-	l := line{addr: edge.Addr, timeout: 30 * time.Second}
-	defer l.hangUp()
-	for next := from; next < to && ctx.Err() == nil; {
-		if err := l.connect(); err != nil {
-			return err
-		}
-		n := min(warmBatch, to-next)
-		for i := range n {
-			l.put("", string(s.keys.At(next+i)))
-		}
-		if err := l.send(); err != nil {
-			return err
-		}
-		for range n {
-			if err := l.receive(); err != nil {
-				return err
-			}
-		}
-		next += n
-	}
-	return ctx.Err()
 }
 
 // weigh notes how much memory the edge takes, after a garbage collection.

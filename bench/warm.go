@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/bench/load"
+	"deeplink/deploy/stack"
+)
+
+// warmers is how many connections ask for what an edge is to hold, warmBatch links at a time.
+const (
+	warmers   = 8
+	warmBatch = 64
+)
+
+// warm asks for the first n links until the edge has them in memory. The cache refuses some of what comes all at once.
+func warm(ctx context.Context, edge *stack.Node, keys *load.Keys, n int) error {
+	for range 10 {
+		before, err := metric(ctx, edge.Admin, edgeLoads)
+		if err != nil {
+			return err
+		}
+		var group errgroup.Group
+		for w := range warmers {
+			group.Go(func() error { return askInTurn(ctx, edge.Addr, keys, n*w/warmers, n*(w+1)/warmers) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		after, err := metric(ctx, edge.Admin, edgeLoads)
+		if err != nil || after-before <= float64(n)/500 {
+			return err
+		}
+	}
+	return fmt.Errorf("an edge does not hold %d links", n)
+}
+
+// askInTurn asks for some links one after the other.
+func askInTurn(ctx context.Context, addr string, keys *load.Keys, from, to int) error {
+	l := line{addr: addr, timeout: 30 * time.Second}
+	defer l.hangUp()
+	for next := from; next < to && ctx.Err() == nil; {
+		if err := l.connect(); err != nil {
+			return err
+		}
+		n := min(warmBatch, to-next)
+		for i := range n {
+			l.put("", string(keys.At(next+i)))
+		}
+		if err := l.send(); err != nil {
+			return err
+		}
+		for range n {
+			if err := l.receive(); err != nil {
+				return err
+			}
+		}
+		next += n
+	}
+	return ctx.Err()
+}
