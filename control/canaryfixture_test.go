@@ -105,7 +105,7 @@ func (c *testCanary) counted(expected counts) {
 func (w *world) canaryLinks() (codes string) {
 	w.t.Helper()
 	err := w.pool.QueryRow(context.Background(), `
-		select coalesce(string_agg(l.short_code, ','), '') from links l join organizations o on o.id = l.organization_id where o.external_id = $1`,
+		select coalesce(string_agg(l.short_code, ',' order by l.short_code), '') from links l join organizations o on o.id = l.organization_id where o.external_id = $1`,
 		canaryOrganization).Scan(&codes)
 	if err != nil {
 		w.t.Fatal(err)

@@ -145,12 +145,12 @@ func (w *world) everythingOf(b belongings) string {
 	w.t.Helper()
 	var all string
 	err := w.pool.QueryRow(w.t.Context(), `
-		select concat_ws(E'\n', (select o::text from organizations o where o.id = $1), (select string_agg(l::text, ' ') from links l where l.organization_id = $1),
-			(select string_agg(d::text, ' ') from domains d where d.organization_id = $1), (select string_agg(k::text, ' ') from api_keys k where k.organization_id = $1),
+		select concat_ws(E'\n', (select o::text from organizations o where o.id = $1), (select string_agg(l::text, ' ' order by l::text) from links l where l.organization_id = $1),
+			(select string_agg(d::text, ' ' order by d::text) from domains d where d.organization_id = $1), (select string_agg(k::text, ' ' order by k::text) from api_keys k where k.organization_id = $1),
 			(select a::text from app_configs a where a.organization_id = $1), (select u::text from link_usage u where u.organization_id = $1),
-			(select string_agg(a::text, ' ') from audit_log a where a.organization_id = $1), (select string_agg(d::text, ' ') from devices d where d.organization_id = $1),
-			(select string_agg(i::text, ' ') from identities i where i.organization_id = $1), (select string_agg(s::text, ' ') from sessions s where s.organization_id = $1),
-			(select string_agg(e::text, ' ') from events e where e.organization_id = $1))`, b.ID).Scan(&all)
+			(select string_agg(a::text, ' ' order by a::text) from audit_log a where a.organization_id = $1), (select string_agg(d::text, ' ' order by d::text) from devices d where d.organization_id = $1),
+			(select string_agg(i::text, ' ' order by i::text) from identities i where i.organization_id = $1), (select string_agg(s::text, ' ' order by s::text) from sessions s where s.organization_id = $1),
+			(select string_agg(e::text, ' ' order by e::text) from events e where e.organization_id = $1))`, b.ID).Scan(&all)
 	if err != nil {
 		w.t.Fatal(err)
 	}
