@@ -21,11 +21,13 @@ test: ## every test, with a private PostgreSQL and Redis
 	$(GO) test -shuffle=on $(OTHERS)
 	$(GO) test -shuffle=on -p 1 $(ALONE)
 
-# Pages run in Chromium, and broken builds in processes of their own: there the detector sees nothing.
-race: ## the tests under the race detector, but those of pages and broken builds
+# Pages run in Chromium, and whole fleets and broken builds in processes of their own: there the detector sees nothing.
+ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|ContendersDoTheSame
+
+race: ## the tests under the race detector, but those of pages, whole fleets and broken builds
 	@$(SERVERS)
 	$(GO) test -race -shuffle=on $(OTHERS)
-	$(GO) test -race -shuffle=on -p 1 -skip InChromium $(filter-out ./bench/broken,$(ALONE))
+	$(GO) test -race -shuffle=on -p 1 -skip '$(ELSEWHERE)' $(filter-out ./bench/broken,$(ALONE))
 
 check: deps race ## format, vet, staticcheck, imports, race, the commands of the documents
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
