@@ -36,6 +36,10 @@ type command struct {
 	Domain struct {
 		Add domainAddCommand `cmd:"" help:"Add a custom domain to an organization."`
 	} `cmd:"" help:"Custom domains."`
+	Links struct {
+		Export linksExportCommand `cmd:"" help:"Print an organization's links, one a line: all of one moment, the oldest first."`
+		Import linksImportCommand `cmd:"" help:"Make links of a file: an export, or that of another service."`
+	} `cmd:"" help:"Links in bulk."`
 	Events struct {
 		Export eventsExportCommand `cmd:"" help:"Print what phones reported, one event a line."`
 	} `cmd:"" help:"Events of apps."`

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "control:", err)
 		return exitSettings
 	}
-	t := &task{ctx: ctx, database: c.DatabaseURL, log: c.Logger(stderr), out: stdout}
+	t := &task{ctx: ctx, database: c.DatabaseURL, log: c.Logger(stderr), out: stdout, err: stderr}
 	err = selected.Run(t)
 	if err == nil {
 		return 0
@@ -63,7 +63,7 @@ type task struct {
 	ctx      context.Context
 	database settings.Database
 	log      *slog.Logger
-	out      io.Writer
+	out, err io.Writer
 }
 
 // shutdownTimeout bounds the end of the requests that were under way when the drain was over. It is longer than requestTimeout. A phone

@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"deeplink/control/internal/relay"
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
@@ -52,7 +54,12 @@ func (t *task) read(linkBase settings.LinkBase, f func(context.Context, *store.S
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(t.ctx, commandTimeout)
 	defer cancel()
-	return f(ctx, store.New(pool, string(linkBase)).By(store.Actor{Type: store.ActorOperator, ID: login()}))
+	return f(ctx, operatorStore(pool, linkBase))
+}
+
+// operatorStore returns a store in the name of who runs the command.
+func operatorStore(pool *pgxpool.Pool, linkBase settings.LinkBase) *store.Store {
+	return store.New(pool, string(linkBase)).By(store.Actor{Type: store.ActorOperator, ID: login()})
 }
 
 // login returns who runs the command: the name of the user, or the number where it has none, as in many a container.
