@@ -22,6 +22,7 @@ type command struct {
 
 	Serve   serveCommand   `cmd:"" default:"withargs" help:"Serve the API. This is the default."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database up to date."`
+	Doctor  doctorCommand  `cmd:"" help:"Examine settings, Postgres, Redis and edges, and say what to do."`
 	Org     struct {
 		Create    orgCreateCommand    `cmd:"" help:"Make an organization, with keys when its plan has them."`
 		List      orgListCommand      `cmd:"" help:"List all organizations."`

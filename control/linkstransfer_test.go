@@ -21,7 +21,10 @@ import (
 func (w *world) command(arguments ...string) outcome {
 	w.t.Helper()
 	var stdout, stderr lockedBuffer
-	arguments = append(arguments, "--database-url="+w.db.ControlURL, "--link-base-url="+testLinkBase)
+	arguments = append(arguments, "--database-url="+w.db.ControlURL)
+	if !strings.Contains(strings.Join(arguments, " "), "--link-base-url") {
+		arguments = append(arguments, "--link-base-url="+testLinkBase)
+	}
 	if !strings.HasPrefix(strings.Join(arguments, " "), "links export") {
 		arguments = append(arguments, "--redis-url="+w.redis.URL())
 	}

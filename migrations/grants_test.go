@@ -62,6 +62,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`delete from event_ids where received_at < now()`,
 			`insert into events (organization_id, id, device_id, name, occurred_at, received_at) values (gen_random_uuid(), gen_random_uuid(), 'd', 'n', now(), now())`,
 			`select id from events`, `select make_event_partitions(8)`, `select drop_event_partitions('1 day')`,
+			`select version_id, is_applied from goose_db_version`,
 			`update links set title = 'x'`, `update organizations set suspended = true`, `delete from app_configs`, `select plan from organizations`,
 		},
 		refused: []string{
@@ -71,6 +72,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`update audit_log set detail = '{}'`, `delete from audit_log`, `truncate audit_log`,
 			`insert into audit_log (id, organization_id, at, actor_type, action, target_type, target_id, detail)
 			 values (gen_random_uuid(), gen_random_uuid(), '2020-01-01', 'user', 'link.create', 'link', gen_random_uuid(), '{}')`,
+			`delete from goose_db_version`, `insert into goose_db_version (version_id, is_applied) values (1, true)`,
 			`delete from organizations`, `truncate links`, `create table x (y int)`, `alter table links disable trigger all`,
 			`set session_replication_role = replica`, `set role deeplink_edge`, `delete from link_usage`,
 			`update events set name = 'x'`, `delete from events`, `truncate events`, `drop table events`, `delete from devices`, `delete from identities`, `update event_ids set id = id`,

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"deeplink/shared/bus"
+)
+
+// liveEdge keeps the row of an edge moving until the test ends.
+func (w *world) liveEdge(slot, address string) {
+	w.t.Helper()
+	w.exec(`insert into edges (slot, incarnation, lease_ms, hold_ms, address) values ($1, gen_random_uuid(), 2000, 122000, nullif($2, ''))`, slot, address)
+	w.repeat(`update edges set renewals = renewals + 1 where slot = $1`, slot)
+}
+
+// repeat runs a statement again and again until the test ends.
+func (w *world) repeat(sql string, arguments ...any) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := w.pool.Exec(ctx, sql, arguments...); err != nil && ctx.Err() == nil {
+				w.t.Errorf("%s: %v", sql, err)
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	w.t.Cleanup(func() { cancel(); group.Wait() })
+}
+
+// answering returns the address of a server that answers as an edge of the version.
+func answering(t *testing.T, version string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" && r.Host == "go.example.com" {
+			w.Header().Set(versionHeader, version)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func (w *world) doctor(flags ...string) (examination, outcome) {
+	w.t.Helper()
+	got := w.command(append([]string{"doctor", "--format=json"}, flags...)...)
+	if got.stdout == "" {
+		w.t.Fatalf("%+v, expected a result", got)
+	}
+	result := into[examination](w.t, reply{body: []byte(got.stdout)})
+	if (result.Errors > 0) != (got.code == exitFailed) || result.Errors == 0 && got.code != 0 {
+		w.t.Errorf("exit code %d with %d errors", got.code, result.Errors)
+	}
+	return result, got
+}
+
+// faults returns the checks that are not ok. That the servers of tests do without fsync is none.
+func (e examination) faults() (all []string) {
+	for _, f := range e.Checks {
+		if f.Status != checkOK && f.Check != "fsync" {
+			all = append(all, fmt.Sprintf("%s %s: %s", f.Status, f.Check, f.Found))
+			if f.Do == "" {
+				all = append(all, f.Check+" does not say what to do")
+			}
+		}
+	}
+	return all
+}
+
+func TestDoctorNamesEachPlantedFault(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		plant func(t *testing.T, w *world) (flags []string)
+		// expected begins each line of what is wrong; anything may follow.
+		expected []string
+	}{
+		{"none", func(t *testing.T, w *world) []string { return nil }, nil},
+		{"short URLs without TLS", func(t *testing.T, w *world) []string { return []string{"--link-base-url=http://go.example.com"} },
+			[]string{"warning settings: LINK_BASE_URL"}},
+		{"wrong password", func(t *testing.T, w *world) []string {
+			address, err := url.Parse(w.db.ControlURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			address.User = url.UserPassword(address.User.Username(), "sekret")
+			w.db.ControlURL = address.String()
+			return nil
+		}, []string{"error postgres: "}},
+		{"Redis down", func(t *testing.T, w *world) []string {
+			if err := w.redis.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		}, []string{"error redis: "}},
+		{"Redis that is a replica", func(t *testing.T, w *world) []string {
+			w.redisCommand("replicaof", "127.0.0.1", "1")
+			return nil
+		}, []string{"error redis state: this is a replica"}},
+		{"Redis that writes all to disk", func(t *testing.T, w *world) []string {
+			w.redisCommand("config", "set", "appendonly", "yes")
+			return nil
+		}, []string{"warning redis state: it writes an append-only file"}},
+		{"read only", func(t *testing.T, w *world) []string {
+			w.db.ControlURL += "&default_transaction_read_only=on"
+			return nil
+		}, []string{"error primary: transactions are read only"}},
+		{"missing grant", in(`revoke update on links from deeplink_control`), []string{"error grants: the role lacks UPDATE on links"}},
+		{"missing right to a function", in(`revoke execute on function purge_audit_log() from deeplink_control`), []string{"error grants: the role lacks EXECUTE of purge_audit_log()"}},
+		{"more rights than needed", in(`grant truncate on links to deeplink_control`), []string{"warning grants: the role can do more than control needs: TRUNCATE on links"}},
+		{"the owner's login", func(t *testing.T, w *world) []string { w.db.ControlURL = w.db.URL; return nil },
+			[]string{"warning grants: the role can do more than control needs: superuser"}},
+		{"synchronous_commit off", inDatabase(`alter database %s set synchronous_commit = off`), []string{"warning synchronous_commit: it is off"}},
+		{"missing migration", in(`delete from goose_db_version where version_id = 10`), []string{"error migrations: the database lacks [10]"}},
+		{"migration of a newer control", in(`insert into goose_db_version (version_id, is_applied) values (9999, true)`), []string{"warning migrations: the database has [9999]"}},
+		{"stale edge", in(`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('dead', gen_random_uuid(), 1000, 1000)`),
+			[]string{"error edge leases: no sign of life in dead"}},
+		{"unreachable edge", func(t *testing.T, w *world) []string { w.liveEdge("lost", freeAddress(t)); return nil },
+			[]string{"error edge addresses: not reached: lost at"}},
+		{"edge of another version", func(t *testing.T, w *world) []string { w.liveEdge("new", answering(t, "2")); return nil },
+			[]string{"warning edge versions: new speaks 2"}},
+		{"two edges in one slot", func(t *testing.T, w *world) []string {
+			w.exec(`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('both', gen_random_uuid(), 2000, 2000)`)
+			w.repeat(`update edges set incarnation = gen_random_uuid() where slot = 'both'`)
+			return nil
+		}, []string{"error edge slots: slot both changed hands"}},
+		{"two slots at one address", func(t *testing.T, w *world) []string {
+			address := answering(t, version)
+			w.liveEdge("one", address)
+			w.liveEdge("two", address)
+			return nil
+		}, []string{"error edge slots: slots one and two are both at"}},
+		{"no edge", in(`delete from edges`), []string{"warning edges: none is registered"}},
+		{"invalid index", in(`update pg_index set indisvalid = false where indexrelid = 'links_text'::regclass`), []string{"error indexes: missing or invalid: links_text"}},
+		{"missing index", in(`drop index links_tags`), []string{"error indexes: missing or invalid: links_tags"}},
+		{"trigger that does not fire", in(`alter table links disable trigger links_changed_update`), []string{"error triggers: disabled: links.links_changed_update"}},
+		{"missing partitions", in(`do $$ declare p text; begin
+			for p in select relname from pg_class where relname like 'events\_2%' and relkind = 'r' order by 1 desc limit 3 loop execute 'drop table ' || p; end loop; end $$`),
+			[]string{"error event partitions: there is none for"}},
+		{"too few connections", inDatabase(`alter database %s connection limit 10`), []string{"error connections: "}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if test.name != "no edge" {
+				w.liveEdge("healthy", answering(t, version))
+			}
+			result, got := w.doctor(test.plant(t, w)...)
+			faults := result.faults()
+			same := slices.EqualFunc(test.expected, faults, func(expected, fault string) bool { return strings.HasPrefix(fault, expected) })
+			if !same {
+				t.Errorf("%q, expected %q", faults, test.expected)
+			}
+			if strings.Contains(got.stdout+got.stderr, "sekret") {
+				t.Errorf("%+v has a password in it", got)
+			}
+		})
+	}
+}
+
+// in plants a fault by SQL, as the superuser.
+func in(sql string) func(*testing.T, *world) []string {
+	return func(t *testing.T, w *world) []string {
+		w.exec(sql)
+		return nil
+	}
+}
+
+// inDatabase is in for a statement with the name of the database.
+func inDatabase(sql string) func(*testing.T, *world) []string {
+	return func(t *testing.T, w *world) []string {
+		address, err := url.Parse(w.db.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.exec(fmt.Sprintf(sql, strings.TrimPrefix(address.Path, "/")))
+		return nil
+	}
+}
+
+func (w *world) redisCommand(words ...any) {
+	w.t.Helper()
+	client, err := bus.Open(w.redis.URL())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.Do(context.Background(), words...).Err(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestDoctorPrintsACheckOnALine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.liveEdge("healthy", answering(t, version))
+	got := w.command("doctor")
+	result, _ := w.doctor()
+	lines := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
+	if got.code != 0 || len(lines) != len(result.Checks) {
+		t.Fatalf("%+v, expected %d lines", got, len(result.Checks))
+	}
+	for i, f := range result.Checks {
+		if fields := strings.Fields(lines[i]); fields[0] != string(f.Status) || !strings.Contains(lines[i], f.Check) || !strings.HasSuffix(lines[i], f.Do) {
+			t.Errorf("%q, expected %+v", lines[i], f)
+		}
+	}
+	if got := w.command("doctor", "--control-database-connections=0"); got.code != exitSettings || !strings.Contains(got.stderr, "CONTROL_DATABASE_CONNECTIONS") {
+		t.Errorf("%+v, expected the setting to be named", got)
+	}
+}
+
+func TestClocksAreJudgedBeyondTheTimeOfTheQuestion(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for off, expected := range map[time.Duration]checkStatus{
+		0: checkOK, 900 * time.Millisecond: checkOK, -900 * time.Millisecond: checkOK, 2 * time.Second: checkWarning, -2 * time.Second: checkWarning,
+		time.Minute: checkError, -time.Minute: checkError,
+	} {
+		if got := judgeClock(at, at.Add(off), at); got.Status != expected || (got.Do == "") != (expected == checkOK) {
+			t.Errorf("%v: %+v, expected %s", off, got, expected)
+		}
+		if got := judgeClock(at, at.Add(off), at.Add(2*time.Minute)); off > 0 && got.Status != checkOK {
+			t.Errorf("%v within a question of two minutes: %+v, expected ok", off, got)
+		}
+	}
+}

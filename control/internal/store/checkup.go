@@ -1,0 +1,198 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Server is what Postgres says of itself and of the role that asks.
+type Server struct {
+	Role, Version string
+	VersionNumber int // 150004 is 15.4
+	// InRecovery: a standby. ReadOnly: transactions cannot write, for that or another reason.
+	InRecovery, ReadOnly bool
+	// SynchronousCommit and Fsync are the settings of a connection for which nobody raised them.
+	SynchronousCommit string
+	Fsync             bool
+	// Connections are those of clients, now; Limit is how many this role may have together with them, by whichever bound is nearest.
+	Connections, Limit int
+	// Powers are the attributes of the role that control has no use for.
+	Powers []string
+}
+
+const serverSQL = `
+	select current_user, current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery(),
+	       current_setting('transaction_read_only')::bool,
+	       (select reset_val from pg_settings where name = 'synchronous_commit'), current_setting('fsync')::bool,
+	       b.used, b.used + b.free,
+	       array_remove(array[case when r.rolsuper then 'superuser' end, case when r.rolcreaterole then 'createrole' end,
+	                          case when r.rolcreatedb then 'createdb' end, case when r.rolreplication then 'replication' end,
+	                          case when r.rolbypassrls then 'bypassrls' end,
+	                          case when has_schema_privilege('public', 'create') then 'create in schema public' end,
+	                          case when not r.rolsuper and exists (select from pg_class c where c.relnamespace = 'public'::regnamespace and pg_has_role(c.relowner, 'usage'))
+	                               then 'owner of tables' end], null)
+	from pg_roles r, pg_database d, lateral (
+		select count(*)::int as used,
+		       least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - count(*),
+		             case when d.datconnlimit >= 0 then d.datconnlimit - count(*) filter (where a.datname = d.datname) end,
+		             case when r.rolconnlimit >= 0 then r.rolconnlimit - count(*) filter (where a.usename = r.rolname) end)::int as free
+		from pg_stat_activity a where a.backend_type = 'client backend') b
+	where r.rolname = current_user and d.datname = current_database()`
+
+// Server asks Postgres about itself.
+func (s *Store) Server(ctx context.Context) (server Server, err error) {
+	err = retry("ask about the server", func() error {
+		return s.pool.QueryRow(ctx, serverSQL).Scan(&server.Role, &server.Version, &server.VersionNumber, &server.InRecovery, &server.ReadOnly,
+			&server.SynchronousCommit, &server.Fsync, &server.Connections, &server.Limit, &server.Powers)
+	})
+	return server, err
+}
+
+// Clock returns the time of Postgres.
+func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
+	err = retry("read the clock", func() error {
+		return s.pool.QueryRow(ctx, `select clock_timestamp()`).Scan(&now)
+	})
+	return now, err
+}
+
+// texts returns the rows of a statement that answers one text each.
+func (s *Store) texts(ctx context.Context, what, sql string, arguments ...any) (all []string, err error) {
+	err = retry(what, func() error {
+		rows, err := s.pool.Query(ctx, sql, arguments...)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return all, err
+}
+
+const migratedSQL = `
+	select version_id from (select distinct on (version_id) version_id, is_applied from goose_db_version order by version_id, id desc) v
+	where is_applied and version_id > 0 order by 1`
+
+// Migrated returns the versions of the migrations that the database has.
+func (s *Store) Migrated(ctx context.Context) (versions []int64, err error) {
+	err = retry("read the migrations", func() error {
+		rows, err := s.pool.Query(ctx, migratedSQL)
+		if err != nil {
+			return err
+		}
+		versions, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return versions, err
+}
+
+// neededPrivileges are what control has to be able to do, as migrations grant it to deeplink_control.
+var neededPrivileges = map[string][]string{
+	"organizations": {"SELECT", "INSERT", "UPDATE"}, "app_configs": {"SELECT", "INSERT", "UPDATE", "DELETE"},
+	"domains": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "api_keys": {"SELECT", "INSERT", "UPDATE", "DELETE"},
+	"links": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "link_usage": {"SELECT", "INSERT", "UPDATE"},
+	"changes": {"SELECT", "DELETE"}, "deleted_links": {"SELECT", "DELETE"}, "edges": {"SELECT", "DELETE"}, "match_redemptions": {"SELECT", "DELETE"},
+	"audit_log": {"SELECT"}, "devices": {"SELECT", "INSERT", "UPDATE"}, "identities": {"SELECT", "INSERT", "UPDATE"},
+	"sessions": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "events": {"SELECT", "INSERT"}, "event_ids": {"SELECT", "INSERT", "DELETE"},
+	"goose_db_version": {"SELECT"},
+}
+
+// neededFunctions are what control has to be able to call.
+var neededFunctions = []string{
+	"make_event_partitions(integer)", "drop_event_partitions(interval)", "purge_audit_log()", "tend_search_indexes()",
+}
+
+const privilegesSQL = `
+	select p.privilege || ' on ' || c.relname
+	from pg_class c, unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) as p (privilege)
+	where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and has_table_privilege(c.oid, p.privilege)
+	union all
+	select 'INSERT into audit_log' where has_column_privilege(to_regclass('audit_log')::oid, 'detail', 'INSERT')
+	union all
+	select 'EXECUTE of ' || f from unnest($1::text[]) f where has_function_privilege(to_regprocedure(f)::oid, 'EXECUTE')
+	order by 1`
+
+// Privileges compares what the role can do with what control needs: what it lacks, and what it could do beyond, both in words.
+func (s *Store) Privileges(ctx context.Context) (missing, excess []string, err error) {
+	held, err := s.texts(ctx, "read the privileges", privilegesSQL, neededFunctions)
+	if err != nil {
+		return nil, nil, err
+	}
+	needed := []string{"INSERT into audit_log"}
+	for table, privileges := range neededPrivileges {
+		for _, privilege := range privileges {
+			needed = append(needed, privilege+" on "+table)
+		}
+	}
+	for _, function := range neededFunctions {
+		needed = append(needed, "EXECUTE of "+function)
+	}
+	slices.Sort(needed)
+	without := func(all, others []string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(p string) bool { return slices.Contains(others, p) })
+	}
+	return without(needed, held), without(held, needed), nil
+}
+
+const searchIndexesSQL = `
+	select wanted from unnest($1::text[]) wanted
+	where not exists (select from pg_index i where i.indexrelid = to_regclass(wanted) and i.indisvalid and i.indisready)
+	union
+	select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid
+	where c.relnamespace = 'public'::regnamespace and not (i.indisvalid and i.indisready)
+	order by 1`
+
+// neededIndexes are those without which lists and searches read all links of an organization.
+var neededIndexes = []string{"links_short_code", "links_newest", "links_text", "links_tags", "links_channel_newest", "links_domain_newest"}
+
+// BadIndexes returns the indexes that are missing, or are there and not used because their making broke off.
+func (s *Store) BadIndexes(ctx context.Context) ([]string, error) {
+	return s.texts(ctx, "look at the indexes", searchIndexesSQL, neededIndexes)
+}
+
+const triggersSQL = `
+	select c.relname || '.' || t.tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid
+	where c.relnamespace = 'public'::regnamespace and c.relname in ('links', 'domains', 'organizations', 'app_configs')
+	  and not t.tgisinternal and t.tgenabled in ('D', 'R') order by 1`
+
+// DisabledTriggers returns the triggers that do not fire, of the tables that edges serve from.
+func (s *Store) DisabledTriggers(ctx context.Context) ([]string, error) {
+	return s.texts(ctx, "look at the triggers", triggersSQL)
+}
+
+const partitionsSQL = `
+	select to_char(day, 'YYYY-MM-DD') from generate_series((now() at time zone 'UTC')::date, (now() at time zone 'UTC')::date + $1::int, interval '1 day') day
+	where not exists (select from pg_inherits i join pg_class c on c.oid = i.inhrelid
+	                  where i.inhparent = to_regclass('events') and c.relname = 'events_' || to_char(day, 'YYYYMMDD'))
+	order by 1`
+
+// MissingEventPartitions returns the days, of today and the week ahead, for whose events there is no partition yet.
+func (s *Store) MissingEventPartitions(ctx context.Context) ([]string, error) {
+	return s.texts(ctx, "look at the partitions of events", partitionsSQL, partitionsAhead)
+}
+
+// EdgeRow is a row of edges.
+type EdgeRow struct {
+	Slot, Incarnation, Address string
+	Renewals                   int64
+	Lease, Hold                time.Duration
+}
+
+const edgeRowsSQL = `
+	select slot, incarnation::text, coalesce(address, ''), renewals, lease_ms * interval '1 ms', hold_ms * interval '1 ms' from edges order by slot`
+
+// EdgeRows returns all rows of edges. One that has moved since an earlier look is of an edge that lives.
+func (s *Store) EdgeRows(ctx context.Context) (all []EdgeRow, err error) {
+	err = retry("read edges", func() error {
+		rows, err := s.pool.Query(ctx, edgeRowsSQL)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[EdgeRow])
+		return err
+	})
+	return all, err
+}
