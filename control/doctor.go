@@ -257,7 +257,7 @@ func (d *doctor) durability() {
 
 // connections compares what is free with what one control takes.
 func (d *doctor) connections() {
-	needed := int(d.command.Connections) + relayConnections + dutyConnections
+	needed := int(d.command.Connections) + phoneConnections + relayConnections + dutyConnections
 	free := d.server.Limit - d.server.Connections
 	found := fmt.Sprintf("%d of %d are in use; a control takes up to %d", d.server.Connections, d.server.Limit, needed)
 	do := "raise max_connections, or the limit of role or database, or lower CONTROL_DATABASE_CONNECTIONS"

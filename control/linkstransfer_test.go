@@ -225,6 +225,30 @@ func TestImportRejectsRowByRow(t *testing.T) {
 	}
 }
 
+func TestImportThatBrokeOffIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.organization(catalog.Scale)
+	var file strings.Builder
+	file.WriteString("long_url\n")
+	for i := range 700 {
+		fmt.Fprintf(&file, "https://acme.example/%d\n", i)
+	}
+	path := filepath.Join(t.TempDir(), "links")
+	// A quote that is never closed: nobody can tell where the next row begins.
+	if err := os.WriteFile(path, []byte(file.String()+"\"https://acme.example/more\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := w.command("links", "import", "--org="+o.OrgKey, "--format=csv", path)
+	if got := into[imported](t, reply{body: []byte(broken.stdout)}); broken.code != exitFailed || got.Created != 700 || !strings.Contains(broken.stderr, "line 702") {
+		t.Errorf("%+v, expected 700 links and the place where it broke off", broken)
+	}
+	got, _ := w.imports(o, formatCSV, file.String()+"https://acme.example/more\n")
+	if diff := cmp.Diff(imported{Rows: 701, Created: 1, Unchanged: 700, Propagation: "complete"}, got); diff != "" {
+		t.Errorf("(-expected +got):\n%s", diff)
+	}
+}
+
 func refusedCode(refused []refusal, line int) string {
 	for _, r := range refused {
 		if r.Line == line {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strings"
@@ -181,8 +182,12 @@ func sortOut(org catalog.Organization, used int64, known map[string]catalog.Link
 // sameLink reports whether all that clients set is the same.
 func sameLink(old, l catalog.Link) (bool, error) {
 	l.ID, l.OrganizationID, l.URL, l.CreatedAt, l.UpdatedAt = old.ID, old.OrganizationID, old.URL, old.CreatedAt, old.UpdatedAt
-	fields, err := differences(old, l)
-	return fields == nil, err
+	was, err := json.Marshal(old)
+	if err != nil {
+		return false, err
+	}
+	is, err := json.Marshal(l)
+	return bytes.Equal(was, is), err
 }
 
 // copiedColumns are those of insertLinkSQL, in its order.
