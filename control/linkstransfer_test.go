@@ -66,6 +66,17 @@ func (w *world) imports(o store.CreatedOrganization, format, file string, flags 
 	return result, refused
 }
 
+// stored returns the organization's links as they are in the database, which exports may show otherwise.
+func (w *world) stored(o store.CreatedOrganization) (rows string) {
+	w.t.Helper()
+	if err := w.pool.QueryRow(context.Background(), `
+		select string_agg(concat_ws('|', short_code, path, fallback_url, title, tags, expiry, og_title, og_description, params), E'\n' order by short_code)
+		from links where organization_id = $1`, o.ID).Scan(&rows); err != nil {
+		w.t.Fatal(err)
+	}
+	return rows
+}
+
 // comparable returns exported links without what cannot be the same in another organization.
 func comparable(t *testing.T, ndjson string) []map[string]any {
 	t.Helper()
@@ -155,6 +166,9 @@ func TestLinksExportedAndImportedElsewhereAreEqual(t *testing.T) {
 		}
 		if diff := cmp.Diff(expected, comparable(t, w.export(to, formatNDJSON))); diff != "" {
 			t.Errorf("%s (-exported +imported):\n%.4000s", format, diff)
+		}
+		if diff := cmp.Diff(w.stored(from), w.stored(to)); diff != "" {
+			t.Errorf("%s (-rows exported from +rows imported to):\n%.4000s", format, diff)
 		}
 		var entries int
 		if err := w.pool.QueryRow(context.Background(), `select count(*) from audit_log a join links l on l.id = a.target_id
