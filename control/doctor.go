@@ -172,7 +172,7 @@ func judgeClock(before, now, after time.Time) finding {
 	case now.After(after):
 		off = now.Sub(after)
 	}
-	f := finding{"clock", checkOK, fmt.Sprintf("this machine's and that of Postgres differ by %v or less", (off + after.Sub(before)).Round(time.Millisecond)), ""}
+	f := finding{"clock", checkOK, fmt.Sprintf("this machine's and that of Postgres differ by %v at most", max(off+after.Sub(before), time.Millisecond).Round(time.Millisecond)), ""}
 	switch {
 	case off > clockError:
 		f.Status = checkError
