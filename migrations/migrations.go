@@ -58,23 +58,8 @@ func To(ctx context.Context, databaseURL string, version int64) (ran []int64, er
 	if err != nil {
 		return ran, fmt.Errorf("migrate: %w", err)
 	}
-	if _, err := db.ExecContext(ctx, showVersionsSQL); err != nil {
-		return ran, fmt.Errorf("let control see what was migrated: %w", err)
-	}
 	return ran, nil
 }
-
-// showVersionsSQL lets control's operators see which migrations the database has. It is no migration: goose makes the table. The lock keeps
-// several processes from granting at once, which fails.
-const showVersionsSQL = `
-	do $$
-	begin
-		perform pg_advisory_xact_lock(hashtext('goose_db_version'));
-		if not has_table_privilege('deeplink_control', 'goose_db_version', 'select') then
-			grant select on goose_db_version to deeplink_control;
-		end if;
-	end
-	$$`
 
 // Versions returns the migrations there are, in order.
 func Versions() ([]int64, error) {
