@@ -258,13 +258,12 @@ func (d *doctor) durability() {
 // connections compares what is free with what one control takes.
 func (d *doctor) connections() {
 	needed := int(d.command.Connections) + phoneConnections + relayConnections + dutyConnections
-	free := d.server.Limit - d.server.Connections
-	found := fmt.Sprintf("%d of %d are in use; a control takes up to %d", d.server.Connections, d.server.Limit, needed)
+	found := fmt.Sprintf("%d of %d are free; a control takes up to %d", d.server.Free, d.server.Limit, needed)
 	do := "raise max_connections, or the limit of role or database, or lower CONTROL_DATABASE_CONNECTIONS"
 	switch {
 	case d.server.Limit < needed:
 		d.add(checkError, "connections", found, do)
-	case free < needed:
+	case d.server.Free < needed:
 		d.add(checkWarning, "connections", found, do)
 	default:
 		d.ok("connections", found)

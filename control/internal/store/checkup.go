@@ -17,8 +17,9 @@ type Server struct {
 	// SynchronousCommit and Fsync are the settings of a connection for which nobody raised them.
 	SynchronousCommit string
 	Fsync             bool
-	// Connections are those of clients, now; Limit is how many this role may have together with them, by whichever bound is nearest.
-	Connections, Limit int
+	// Limit is how many connections this role may have when nobody else has any, and Free how many more there may be now: of the server,
+	// of the database and of the role, the least.
+	Limit, Free int
 	// Powers are the attributes of the role that control has no use for.
 	Powers []string
 }
@@ -27,7 +28,7 @@ const serverSQL = `
 	select current_user, current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery(),
 	       current_setting('transaction_read_only')::bool,
 	       (select reset_val from pg_settings where name = 'synchronous_commit'), current_setting('fsync')::bool,
-	       b.used, b.used + b.free,
+	       b.most, b.free,
 	       array_remove(array[case when r.rolsuper then 'superuser' end, case when r.rolcreaterole then 'createrole' end,
 	                          case when r.rolcreatedb then 'createdb' end, case when r.rolreplication then 'replication' end,
 	                          case when r.rolbypassrls then 'bypassrls' end,
@@ -35,7 +36,8 @@ const serverSQL = `
 	                          case when not r.rolsuper and exists (select from pg_class c where c.relnamespace = 'public'::regnamespace and pg_has_role(c.relowner, 'usage'))
 	                               then 'owner of tables' end], null)
 	from pg_roles r, pg_database d, lateral (
-		select count(*)::int as used,
+		select least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
+		             case when d.datconnlimit >= 0 then d.datconnlimit end, case when r.rolconnlimit >= 0 then r.rolconnlimit end) as most,
 		       least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - count(*),
 		             case when d.datconnlimit >= 0 then d.datconnlimit - count(*) filter (where a.datname = d.datname) end,
 		             case when r.rolconnlimit >= 0 then r.rolconnlimit - count(*) filter (where a.usename = r.rolname) end)::int as free
@@ -46,7 +48,7 @@ const serverSQL = `
 func (s *Store) Server(ctx context.Context) (server Server, err error) {
 	err = retry("ask about the server", func() error {
 		return s.pool.QueryRow(ctx, serverSQL).Scan(&server.Role, &server.Version, &server.VersionNumber, &server.InRecovery, &server.ReadOnly,
-			&server.SynchronousCommit, &server.Fsync, &server.Connections, &server.Limit, &server.Powers)
+			&server.SynchronousCommit, &server.Fsync, &server.Limit, &server.Free, &server.Powers)
 	})
 	return server, err
 }
