@@ -200,8 +200,7 @@ func (k killing) enlist(ctx context.Context, f *fleet) ([]*phone, error) {
 
 // work makes a batch whenever one is due until working ends, and sees to each until delivering ends.
 func (p *phone) work(working, delivering context.Context, deliveries *sync.WaitGroup, l *ledger) {
-	due := time.Now().Add(between(p.random, 0, p.every))
-	for ; pause(working, time.Until(due)); due = due.Add(p.every) {
+	for due := time.Now().Add(between(p.random, 0, p.every)); pause(working, time.Until(due)); due = due.Add(p.every) {
 		b := newBatch(p.random, p.device, p.session, 1+p.random.IntN(2*meanBatch-1))
 		l.promise(b)
 		from := p.random.IntN(len(p.addrs))
