@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An entry of a search index goes into some sixty places of a tree: all of them at once, in order, is five times as fast.
+// An entry of a search index goes into some sixty places of a tree: all of them at once, in order, is faster.
 const searchIndexesSQL = `
 	select c.relname, pg_get_indexdef(c.oid)
 	from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 )
@@ -74,13 +75,14 @@ func median(rounds []durations, p int) time.Duration {
 	return all.percentile(50)
 }
 
-// ratio returns the middle of the rounds' ratios, in thousandths as a span so that they are sorted alike.
+// ratio returns the middle of the rounds' ratios.
 func (of comparison) ratio(p int) float64 {
-	var all durations
-	for i := range of.small {
-		all = append(all, 1000*of.large[i].percentile(p)/max(1, of.small[i].percentile(p)))
+	all := make([]float64, len(of.small))
+	for i := range all {
+		all[i] = float64(of.large[i].percentile(p)) / float64(of.small[i].percentile(p))
 	}
-	return float64(all.percentile(50)) / 1000
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 // missOnce starts an edge and asks it for links that it does not have, each once.

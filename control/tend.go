@@ -8,8 +8,7 @@ import (
 	"deeplink/control/internal/store"
 )
 
-// tendEvery is how often what is new in links goes into the search indexes. Until then each search looks through it: through 2,000
-// links of a second and a half at full speed in about ten milliseconds.
+// tendEvery is how often what is new in links goes into the search indexes. Until then each search looks through all of it.
 const tendEvery = 2 * time.Second
 
 // tendSearchIndexes keeps the work of the search indexes from those who create links, until ctx ends. Every control does it; together

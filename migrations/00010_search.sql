@@ -7,7 +7,7 @@ create extension if not exists btree_gin;
 
 -- An entry of these indexes goes to a list of its own first: an insert into some sixty places of the tree each time would cost more than
 -- the rest of a create. tend_search_indexes, which control calls all the time, puts the list into the tree; only when nobody calls it
--- does the create that fills the list have to (about 30,000 links later).
+-- does the create that fills the list (64 MB) have to.
 drop index concurrently if exists links_text;
 create index concurrently links_text on links
     using gin (organization_id, title gin_trgm_ops, path gin_trgm_ops, short_code gin_trgm_ops) with (gin_pending_list_limit = 65536);

@@ -66,6 +66,21 @@ const appConfigRegisteredSQL = `
 	               and (num_nonnulls(a.ios_bundle_id, a.ios_team_id, a.ios_app_store_id, a.ios_scheme, a.android_package_name,
 	                                 a.android_sha256_cert_fingerprints, a.android_scheme, a.fallback_url) > 0))`
 
+// lockForMore is lockLinks for a transaction that makes links. ErrAppConfigMissing when the organization may have none yet.
+func lockForMore(ctx context.Context, tx pgx.Tx, orgID string) (links int64, err error) {
+	if links, err = lockLinks(ctx, tx, orgID); err != nil {
+		return 0, err
+	}
+	var registered bool
+	if err := tx.QueryRow(ctx, appConfigRegisteredSQL, orgID).Scan(&registered); err != nil {
+		return 0, err
+	}
+	if !registered {
+		return 0, ErrAppConfigMissing
+	}
+	return links, nil
+}
+
 const insertLinkSQL = `
 	insert into links (id, organization_id, domain_id, short_code, path, channel, utm_source, utm_medium, utm_campaign, utm_term,
 	                   utm_content, fallback_url, og_title, og_description, og_image_url, title, tags, expiry, template_id, params,
@@ -84,16 +99,9 @@ func (s *Store) CreateLink(ctx context.Context, org catalog.Organization, l cata
 	var created catalog.Link
 	var changed feed.Change
 	err := s.write(ctx, "create a link", func(tx pgx.Tx) error {
-		links, err := lockLinks(ctx, tx, org.ID)
+		links, err := lockForMore(ctx, tx, org.ID)
 		if err != nil {
 			return err
-		}
-		var registered bool
-		if err := tx.QueryRow(ctx, appConfigRegisteredSQL, org.ID).Scan(&registered); err != nil {
-			return err
-		}
-		if !registered {
-			return ErrAppConfigMissing
 		}
 		created = l
 		host, err := placeLink(ctx, tx, org.ID, &created)

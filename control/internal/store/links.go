@@ -111,8 +111,8 @@ func (l *listing) planned(arguments []any) []any {
 	return append([]any{pgx.QueryExecModeCacheDescribe}, arguments...)
 }
 
-// farAway is how many links a page may be away from the newest before it counts as far: reading past so many takes about a
-// millisecond.
+// farAway is how many links a page may be away from the newest before it counts as far: as many entries of the index are read to get
+// there.
 const farAway = 10_000
 
 // long: perhaps very many links have to be looked at.

@@ -87,16 +87,9 @@ const (
 func (s *Store) ImportLinks(ctx context.Context, org catalog.Organization, links []catalog.Link) ([]ImportOutcome, error) {
 	var outcomes []ImportOutcome
 	err := s.write(ctx, "import links", func(tx pgx.Tx) error {
-		used, err := lockLinks(ctx, tx, org.ID)
+		used, err := lockForMore(ctx, tx, org.ID)
 		if err != nil {
 			return err
-		}
-		var registered bool
-		if err := tx.QueryRow(ctx, appConfigRegisteredSQL, org.ID).Scan(&registered); err != nil {
-			return err
-		}
-		if !registered {
-			return ErrAppConfigMissing
 		}
 		known, err := s.withCodes(ctx, tx, org.ID, links)
 		if err != nil {
