@@ -10,14 +10,15 @@ import (
 
 const (
 	shardCount = 256
-	// firstRing is the room a new key gets: most addresses send a few requests and never come back.
-	firstRing = 4
 	// evictionSample is how many keys are looked at to find the one that makes room.
 	evictionSample = 16
 )
 
 // Memory counts one surface within this process. It is safe for concurrent use. At its worst it holds maxKeys times
 // 8 × Limit bytes; a key that stays idle after a burst keeps its room until it is evicted.
+//
+// What a request costs is the memory that has to come from afar. A key that sends little has all that is known of it in one
+// cache line, found without a pointer.
 type Memory struct {
 	limit  int
 	window int64 // nanoseconds
@@ -26,13 +27,13 @@ type Memory struct {
 	shards [shardCount]shard
 }
 
-// shard is a table of at most limit keys. Its size is one cache line, so that two locks never share one.
+// shard is a part of the keys under a lock of its own. Its size is two cache lines, so that two locks never share one.
 type shard struct {
 	sync.Mutex
-	slots map[Key]int32
-	logs  []admissions
-	limit int32
-	hand  int32 // where the search for a key to evict goes on
+	table
+	limit int   // of keys
+	hand  int   // where the search for a key to evict goes on
+	rings rings // of the keys that have more times than a cell holds
 	_     [16]byte
 }
 
@@ -46,8 +47,8 @@ func NewMemory(surface Surface, maxKeys int) *Memory {
 		seed:   [2]uint64{rand.Uint64(), rand.Uint64()},
 	}
 	for i := range m.shards {
-		m.shards[i].slots = make(map[Key]int32)
-		m.shards[i].limit = int32(max(1, maxKeys/shardCount))
+		m.shards[i].table.seed = m.seed
+		m.shards[i].limit = max(1, maxKeys/shardCount)
 	}
 	return m
 }
@@ -57,124 +58,130 @@ func NewMemory(surface Surface, maxKeys int) *Memory {
 // be, if nothing else is sent.
 func (m *Memory) Take(key Key, now time.Time) time.Duration {
 	at := int64(now.Sub(m.base))
-	s := m.shard(key)
+	hash := hashOf(key, m.seed)
+	s := m.shard(hash)
 	s.Lock()
-	slot, known := s.slots[key]
-	if !known {
-		slot = s.place(key)
+	c := s.find(key, hash)
+	if c == nil {
+		c = s.place(key, hash)
 	}
-	wait := s.logs[slot].take(at, m.window, m.limit)
+	wait := s.take(c, at, m.window, m.limit)
 	s.Unlock()
-	return wait
+	return time.Duration(wait)
 }
 
 // Wait returns what Take would, and counts nothing.
 func (m *Memory) Wait(key Key, now time.Time) time.Duration {
 	at := int64(now.Sub(m.base))
-	s := m.shard(key)
+	hash := hashOf(key, m.seed)
+	s := m.shard(hash)
 	s.Lock()
 	defer s.Unlock()
-	slot, known := s.slots[key]
-	if !known {
+	c := s.find(key, hash)
+	if c == nil {
 		return 0
 	}
-	_, wait := s.logs[slot].wait(at, m.window, m.limit)
+	_, wait := c.wait(s.times(c), at, m.window, m.limit)
 	return time.Duration(wait)
 }
 
-func (m *Memory) shard(key Key) *shard {
+func (m *Memory) shard(hash uint64) *shard { return &m.shards[hash%shardCount] }
+
+// hashOf spreads keys over shards by its low bits and over their cells by the others.
+func hashOf(key Key, seed [2]uint64) uint64 {
 	high, low := bits.Mul64(
-		binary.LittleEndian.Uint64(key[:8])^m.seed[0],
-		binary.LittleEndian.Uint64(key[8:])^m.seed[1],
+		binary.LittleEndian.Uint64(key[:8])^seed[0],
+		binary.LittleEndian.Uint64(key[8:])^seed[1],
 	)
-	return &m.shards[(high^low)%shardCount]
+	return high ^ low
 }
 
-// place returns the slot of a key that has none yet.
-func (s *shard) place(key Key) int32 {
-	slot := int32(len(s.logs))
-	if slot < s.limit {
-		s.logs = append(s.logs, admissions{key: key, ring: make([]int64, firstRing)})
-	} else {
-		slot = s.victim()
-		delete(s.slots, s.logs[slot].key)
-		s.logs[slot].reset(key)
+// place returns the cell of a key that has none yet.
+func (s *shard) place(key Key, hash uint64) *cell {
+	if s.used == s.limit {
+		victim := s.victim()
+		s.rings.giveBack(s.cells[victim].ring)
+		s.remove(victim)
 	}
-	s.slots[key] = slot
-	return slot
+	return s.add(key, hash)
 }
 
 // victim goes round the table, so that over time every key is looked at.
-func (s *shard) victim() int32 {
-	idlest := s.hand
-	for range min(evictionSample, s.limit) {
-		candidate := s.hand
-		s.hand = (s.hand + 1) % s.limit
-		if s.logs[candidate].newest < s.logs[idlest].newest {
-			idlest = candidate
+func (s *shard) victim() int {
+	idlest, idle := -1, int64(0)
+	for seen := 0; seen < min(evictionSample, s.used); {
+		at := s.hand
+		s.hand = (s.hand + 1) % len(s.cells)
+		if c := &s.cells[at]; c.ring != free {
+			seen++
+			if newest := c.newest(s.times(c)); idlest < 0 || newest < idle {
+				idlest, idle = at, newest
+			}
 		}
 	}
 	return idlest
 }
 
-// admissions are the admitted times of one key within its window, oldest first, in nanoseconds since the base.
-type admissions struct {
-	key    Key
-	newest int64
-	ring   []int64
-	head   int // index of the oldest
-	count  int
-}
-
-func (a *admissions) reset(key Key) {
-	ring := a.ring
-	if len(ring) > firstRing {
-		ring = make([]int64, firstRing)
-	}
-	*a = admissions{key: key, ring: ring}
-}
-
-// wait forgets what is out of the window, and returns now as it counts and how long it is until there is room.
-func (a *admissions) wait(now, window int64, limit int) (at, wait int64) {
-	if a.count > 0 {
-		// Callers read the clock before they get the lock, so times arrive slightly out of order.
-		now = max(now, a.newest)
-	}
-	for a.count > 0 && a.ring[a.head]+window <= now {
-		a.head = a.wrap(a.head + 1)
-		a.count--
-	}
-	if a.count == limit {
-		return now, a.ring[a.head] + window - now
-	}
-	return now, 0
-}
-
-func (a *admissions) take(now, window int64, limit int) time.Duration {
-	now, wait := a.wait(now, window, limit)
+// take admits a request at now, or returns how long it is until there is room.
+func (s *shard) take(c *cell, now, window int64, limit int) int64 {
+	times := s.times(c)
+	now, wait := c.wait(times, now, window, limit)
 	if wait > 0 {
-		return time.Duration(wait)
+		return wait
 	}
-	if a.count == len(a.ring) {
-		a.grow(limit)
+	if int(c.count) == len(times) {
+		times = s.grow(c, times, limit)
 	}
-	a.ring[a.wrap(a.head+a.count)] = now
-	a.count++
-	a.newest = now
+	times[wrap(int(c.head)+int(c.count), len(times))] = now
+	c.count++
 	return 0
 }
 
-// grow doubles a full ring, up to limit.
-func (a *admissions) grow(limit int) {
-	ring := make([]int64, min(2*len(a.ring), limit))
-	copied := copy(ring, a.ring[a.head:])
-	copy(ring[copied:], a.ring[:a.head])
-	a.ring, a.head = ring, 0
+// times is the ring of admitted times of a key.
+func (s *shard) times(c *cell) []int64 {
+	if c.ring == inCell {
+		return c.own[:]
+	}
+	return s.rings.of(c.ring)
 }
 
-func (a *admissions) wrap(index int) int {
-	if index >= len(a.ring) {
-		return index - len(a.ring)
+// grow gives a key with a full ring one of at least twice the size, up to limit.
+func (s *shard) grow(c *cell, times []int64, limit int) []int64 {
+	ring := make([]int64, max(len(times)+1, min(2*len(times), limit)))
+	copied := copy(ring, times[c.head:])
+	copy(ring[copied:], times[:c.head])
+	c.head = 0
+	if c.ring == inCell {
+		c.ring = s.rings.take()
 	}
-	return index
+	s.rings.set(c.ring, ring)
+	return ring
+}
+
+// rings are the larger rings of a shard, by number from 1 on.
+type rings struct {
+	all    [][]int64
+	unused []int32
+}
+
+func (r *rings) of(n int32) []int64        { return r.all[n-1] }
+func (r *rings) set(n int32, ring []int64) { r.all[n-1] = ring }
+
+// take returns the number of a ring that is nobody's.
+func (r *rings) take() int32 {
+	if last := len(r.unused) - 1; last >= 0 {
+		n := r.unused[last]
+		r.unused = r.unused[:last]
+		return n
+	}
+	r.all = append(r.all, nil)
+	return int32(len(r.all))
+}
+
+// giveBack forgets a ring; inCell is none.
+func (r *rings) giveBack(n int32) {
+	if n != inCell {
+		r.all[n-1] = nil
+		r.unused = append(r.unused, n)
+	}
 }

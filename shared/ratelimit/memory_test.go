@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,13 +118,15 @@ func TestMemoryAdmitsAgainAfterTheWaitAndNotBefore(t *testing.T) {
 	}
 }
 
+func shardOf(m *Memory, key Key) *shard { return m.shard(hashOf(key, m.seed)) }
+
 // crowd returns keys which all belong to the shard of the first.
 func crowd(m *Memory, size int) []Key {
 	var keys []Key
 	for i := uint64(0); len(keys) < size; i++ {
 		var key Key
 		binary.LittleEndian.PutUint64(key[:], i)
-		if len(keys) == 0 || m.shard(key) == m.shard(keys[0]) {
+		if len(keys) == 0 || shardOf(m, key) == shardOf(m, keys[0]) {
 			keys = append(keys, key)
 		}
 	}
@@ -143,8 +146,8 @@ func TestMemoryStaysBoundedUnderAFloodOfKeys(t *testing.T) {
 	}
 	for i := range memory.shards {
 		s := &memory.shards[i]
-		if len(s.logs) > 10 || len(s.slots) != len(s.logs) {
-			t.Errorf("shard %d has %d logs and %d keys, the bound is 10", i, len(s.logs), len(s.slots))
+		if s.used > 10 || len(s.cells) > 32 {
+			t.Errorf("shard %d has %d keys in %d cells, the bound is 10", i, s.used, len(s.cells))
 		}
 	}
 }
@@ -165,7 +168,7 @@ func TestMemoryEvictsTheLongestIdle(t *testing.T) {
 			t.Errorf("key %d was forgotten", i)
 		}
 	}
-	if _, kept := memory.shard(keys[idlest]).slots[keys[idlest]]; kept {
+	if shardOf(memory, keys[idlest]).find(keys[idlest], hashOf(keys[idlest], memory.seed)) != nil {
 		t.Error("the longest idle key was kept")
 	}
 }
@@ -177,13 +180,13 @@ func TestMemoryGivesIdleAddressesLittleRoom(t *testing.T) {
 	for range LinkReads.Limit {
 		memory.Take(keys[0], memory.base)
 	}
-	shard := memory.shard(keys[0])
-	if room := len(shard.logs[0].ring); room != LinkReads.Limit {
+	shard := shardOf(memory, keys[0])
+	if room := len(shard.rings.of(1)); room != LinkReads.Limit {
 		t.Errorf("room for %d after a burst, expected %d", room, LinkReads.Limit)
 	}
 	memory.Take(keys[1], memory.base)
-	if room := len(shard.logs[0].ring); room != firstRing {
-		t.Errorf("the key that took its place has room for %d, expected %d", room, firstRing)
+	if shard.rings.of(1) != nil || len(shard.rings.unused) != 1 {
+		t.Error("the ring of the evicted key was kept")
 	}
 }
 
@@ -265,6 +268,33 @@ func BenchmarkMemoryParallel(b *testing.B) {
 		for pb.Next() {
 			now = now.Add(2 * time.Millisecond)
 			memory.Take(key, now)
+		}
+	})
+}
+
+// A table agrees with a map, through whatever is added and removed.
+func TestTableFindsWhatItHolds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		table := table{seed: [2]uint64{rapid.Uint64().Draw(t, "seed"), rapid.Uint64Min(1<<32).Draw(t, "other seed")}}
+		held := make(map[Key]bool)
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			key := Key{rapid.ByteRange(0, 40).Draw(t, "key")}
+			hash := hashOf(key, table.seed)
+			switch c := table.find(key, hash); {
+			case (c != nil) != held[key] || c != nil && c.key != key:
+				t.Fatalf("find %v: %v, held: %v", key, c, held[key])
+			case c == nil:
+				table.add(key, hash)
+			default:
+				table.remove(slices.IndexFunc(table.cells, func(at cell) bool { return at.ring != free && at.key == key }))
+			}
+			held[key] = !held[key]
+		}
+		for key, expected := range held {
+			if found := table.find(key, hashOf(key, table.seed)) != nil; found != expected {
+				t.Fatalf("%v found: %v, held: %v", key, found, expected)
+			}
 		}
 	})
 }
