@@ -22,6 +22,8 @@
 //	baseline/    nginx and bare servers in Go, each set up to be fast
 //	wrk.go       the load generator, with its requests from wrk.lua
 //
+// `bench soak` asks one edge for long (soak.go; soakeditor.go writes beside, soakreport.go: what it prints and what has to be so).
+//
 // `bench fill` puts any number of links into a database (fill.go; fillload.go copies them, filllink.go makes them up,
 // fillorganizations.go whose they are, fillindexes.go is for millions). `bench scale` compares few links with millions (scale.go;
 // scalestore.go in Postgres, scalecache.go in memory), `bench direct` control with its own SQL (direct.go, directsql.go).
@@ -58,6 +60,7 @@ type commands struct {
 	Events    eventsCommand    `cmd:"" help:"Report events as phones do: while controls are killed, or as many as there is room for."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
 	Speed     speedCommand     `cmd:"" help:"Redirects a second on one core, beside nginx and bare servers in Go."`
+	Soak      soakCommand      `cmd:"" help:"Ask an edge for most of what it can answer, for long, while links are edited; look for what grows."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`
 }
 

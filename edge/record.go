@@ -72,7 +72,7 @@ func newRecord(base string, found origin.Found) (record, error) {
 	binary.LittleEndian.PutUint16(r[endsAt:], uint16(to.pathEnd))
 	binary.LittleEndian.PutUint16(r[endsAt+2:], uint16(to.queryEnd))
 	binary.LittleEndian.PutUint16(r[roomAt:], uint16(values.webRoom()))
-	r = r.with(dataPart, data).with(locationPart, to.location)
+	r = r.with(locationPart, to.location).with(dataPart, data)
 	for s := visitSlots; s < slots; s++ {
 		r = r.with(partOf(s), []byte(values[s]))
 	}
