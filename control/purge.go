@@ -28,14 +28,14 @@ type purger struct {
 	log   *slog.Logger
 	// retention is how long what phones report is kept.
 	retention time.Duration
-	// moments are the snapshots of the last kept minutes and the newest one before, the oldest first.
+	// moments are the points of the last kept minutes and the newest one before, the oldest first.
 	moments []moment
 }
 
 // moment is what was finished at a time.
 type moment struct {
-	at       time.Time
-	snapshot feed.Snapshot
+	at    time.Time
+	point feed.Point
 }
 
 // run purges every minute until ctx ends. What fails is tried again a minute later.
@@ -58,11 +58,11 @@ func (p *purger) run(ctx context.Context) error {
 func (p *purger) purge(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	snapshot, err := p.store.Snapshot(ctx)
+	point, err := p.store.Point(ctx)
 	if err != nil {
 		return err
 	}
-	p.moments = append(p.moments, moment{now, snapshot})
+	p.moments = append(p.moments, moment{now, point})
 	old := -1
 	for i, m := range p.moments {
 		if now.Sub(m.at) >= kept {
@@ -73,7 +73,7 @@ func (p *purger) purge(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	p.moments = p.moments[old:]
-	return p.store.PurgeBefore(ctx, p.moments[0].snapshot)
+	return p.store.PurgeBefore(ctx, p.moments[0].point)
 }
 
 // purgeAuditLog deletes what is past its time.

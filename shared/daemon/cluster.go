@@ -179,30 +179,57 @@ func (c cluster) initialize(ctx context.Context, durable bool) error {
 	if !durable {
 		arguments = append(arguments, "--no-sync")
 	}
-	cmd := c.command("initdb", arguments...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	initdb, err := spawn(cmd, syscall.SIGKILL)
-	if err != nil {
-		return fmt.Errorf("run initdb: %w", err)
-	}
-	select {
-	case <-initdb.exited:
-	case <-ctx.Done():
-		_ = initdb.signal(syscall.SIGKILL)
-		<-initdb.exited
-		return fmt.Errorf("run initdb: %w", ctx.Err())
-	}
-	if !cmd.ProcessState.Success() {
-		return fmt.Errorf("run initdb: %s\n%s", initdb.exit, output.Bytes())
+	if err := c.run(ctx, "initdb", arguments...); err != nil {
+		return err
 	}
 	return os.Rename(unfinished, c.data())
 }
 
-func (c cluster) makePassword() error {
-	if err := os.WriteFile(c.passwordFile(), []byte(rand.Text()+"\n"), 0o600); err != nil {
+// ownData gives the data to their owner and closes them to everybody else.
+func (c cluster) ownData() error {
+	return filepath.WalkDir(c.data(), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := os.FileMode(0o600)
+		if entry.IsDir() {
+			mode = 0o700
+		}
+		if err := os.Chmod(path, mode); err != nil || c.owner == nil {
+			return err
+		}
+		return os.Lchown(path, int(c.owner.Uid), int(c.owner.Gid))
+	})
+}
+
+// run runs a program of PostgreSQL's to its end, within startTimeout.
+func (c cluster) run(ctx context.Context, name string, arguments ...string) error {
+	cmd := c.command(name, arguments...)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	program, err := spawn(cmd, syscall.SIGKILL)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", name, err)
+	}
+	select {
+	case <-program.exited:
+	case <-ctx.Done():
+		_ = program.signal(syscall.SIGKILL)
+		<-program.exited
+		return fmt.Errorf("run %s: %w", name, ctx.Err())
+	}
+	if !cmd.ProcessState.Success() {
+		return fmt.Errorf("run %s: %s\n%s", name, program.exit, output.Bytes())
+	}
+	return nil
+}
+
+func (c cluster) makePassword() error { return c.keepPassword(rand.Text()) }
+
+func (c cluster) keepPassword(password string) error {
+	if err := os.WriteFile(c.passwordFile(), []byte(password+"\n"), 0o600); err != nil {
 		return err
 	}
 	if c.owner == nil {

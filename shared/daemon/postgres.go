@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -193,6 +194,24 @@ func (p *Postgres) end(ctx context.Context, signal syscall.Signal, limit time.Du
 		return err
 	}
 	return p.child.wait(ctx, limit)
+}
+
+// CrashBackend kills one backend of the server, whereupon the others end, and the server recovers as from a crash without having been
+// started again.
+func (p *Postgres) CrashBackend(pid uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.child.running() {
+		return errNotRunning
+	}
+	children, err := childrenOf(p.child.process.Pid)
+	if err != nil {
+		return fmt.Errorf("list PostgreSQL's processes: %w", err)
+	}
+	if !slices.Contains(children, int(pid)) {
+		return fmt.Errorf("crash a backend: %d is none of this server", pid)
+	}
+	return tell(int(pid), syscall.SIGKILL)
 }
 
 // signalAll signals the postmaster and then its children: once it is stopped there will be no new ones.

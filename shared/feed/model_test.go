@@ -11,7 +11,8 @@ import (
 )
 
 // The model of the freshness protocol: one edge, one link, one change from old to new, and every order in which their steps
-// can happen, with time passing between any two of them. A state is a violation when a request that arrived after the change
+// can happen, with time passing between any two of them: from a fresh start, and after the database was set back under an edge that
+// had answered from it. A state is a violation when a request that arrived after the change
 // was answered "complete" is told the old target. Time is in ticks; both clocks agree.
 
 const (
@@ -25,6 +26,8 @@ const (
 type rules struct {
 	leaseFromReply, leaseBeforeApply, noStamps, stampAfterLoad, joinAnyLoad, coarseClock, ackBeforeBump, rowAfterRead,
 	deregisterFirst, hintBeforeCommit, pollByID, leaseWaitOnly, readRowsBeforeCommit bool
+	// What is believed across a restore.
+	windowTrusted, appliedTold, rowMissed bool
 }
 
 type (
@@ -92,6 +95,10 @@ type state struct {
 	change          changeStep
 	hint, ack       message
 	sawRow, rowRead bool // control: the first look at edges, in the variant that takes it before the commit
+
+	// restored: the database was set back before the first tick, and this edge has not polled since. It calls finished what has the
+	// number of the change, and its row is lost. lost: control waits for it nevertheless.
+	restored, lost bool
 }
 
 // step is one thing that can happen next.
@@ -126,7 +133,10 @@ func (r rules) steps(s state) []step {
 		}
 	}
 	if s.now < endOfIt {
-		add("a tick passes", func(n *state) { n.now++ })
+		add("a tick passes", func(n *state) {
+			n.now++
+			n.lost = n.lost && n.now < hold
+		})
 	}
 	add("Postgres becomes unreachable for the edge, or reachable", func(n *state) { n.unreachable = !n.unreachable })
 	r.pollSteps(s, add)
@@ -150,9 +160,15 @@ func (r rules) pollSteps(s state, add adder) {
 		return
 	}
 	add("the poll fails", func(n *state) { n.poll = pollIdle })
-	register := func(n *state) { n.row, n.rowApplied = true, n.applied }
+	register := func(n *state) {
+		n.row, n.rowApplied, n.lost = true, n.applied || n.restored && r.appliedTold, false
+	}
 	read := func(n *state) {
 		n.snapshot, n.window = n.committed, n.committed
+		if n.restored {
+			n.window = !r.windowTrusted // it forgets everything
+			n.restored = false
+		}
 		if r.pollByID {
 			n.window = n.committed && !n.sawOther
 			n.sawOther = n.sawOther || n.otherCommitted
@@ -295,7 +311,7 @@ func (r rules) controlSteps(s state, add adder) {
 		if r.readRowsBeforeCommit {
 			row = s.sawRow
 		}
-		if !row || s.rowApplied || s.ack == done || s.now >= s.committedAt+wait {
+		if !row && !s.lost || s.rowApplied || s.ack == done || s.now >= s.committedAt+wait {
 			add("control answers: complete", func(n *state) { n.change = changeAnswered })
 		}
 	}
@@ -330,15 +346,16 @@ func (r rules) search() (story []string, states int) {
 		step string
 	}
 	start := state{lease: noLease}
-	came := map[state]origin{start: {}}
-	queue := []state{start}
+	afterRestore := state{restored: true, lost: !r.rowMissed, entry: old}
+	came := map[state]origin{start: {}, afterRestore: {}}
+	queue := []state{start, afterRestore}
 	for len(queue) > 0 {
 		s := queue[0]
 		queue = queue[1:]
 		for _, next := range r.steps(s) {
 			if next.bad {
 				story = []string{fmt.Sprintf("tick %d: %s", s.now, next.name)}
-				for at := s; at != start; at = came[at].from {
+				for at := s; at != start && at != afterRestore; at = came[at].from {
 					story = append([]string{fmt.Sprintf("tick %d: %s", came[at].from.now, came[at].step)}, story...)
 				}
 				return story, len(came)
@@ -383,6 +400,9 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 		{"the poll asks for identities above the last", rules{pollByID: true}},
 		{"control waits for the lease only, though stale answers are allowed", rules{leaseWaitOnly: true}},
 		{"control reads edges before the commit", rules{readRowsBeforeCommit: true}},
+		{"an edge trusts its window across a restore", rules{windowTrusted: true}},
+		{"an edge calls applied what it saw before a restore", rules{appliedTold: true}},
+		{"control does not wait for an edge whose row a restore took away", rules{rowMissed: true}},
 	}
 	for _, variant := range broken {
 		t.Run(variant.name, func(t *testing.T) {

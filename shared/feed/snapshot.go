@@ -55,6 +55,9 @@ func (s Snapshot) Sees(xid uint64) bool {
 // Xmin is the oldest transaction that was still running: every older one is seen. Zero for the zero Snapshot.
 func (s Snapshot) Xmin() uint64 { return s.xmin }
 
+// Xmax is above every transaction that had ended: none from it on is seen. On one server it never goes back.
+func (s Snapshot) Xmax() uint64 { return s.xmax }
+
 // IsZero reports whether the snapshot is the zero one.
 func (s Snapshot) IsZero() bool { return s.xmax == 0 }
 
@@ -69,4 +72,16 @@ func (s Snapshot) String() string {
 		b.WriteString(strconv.FormatUint(xid, 10))
 	}
 	return b.String()
+}
+
+// Point is how far a database has come in its history. The number of a transaction means something within one history only:
+// a server that was restored to an earlier state, or lost its last unwritten transactions in a crash, gives numbers again.
+type Point struct {
+	History  string // postgres.History
+	Snapshot Snapshot
+}
+
+// LeadsTo reports whether next is a later point, or the same one, of the same history.
+func (p Point) LeadsTo(next Point) bool {
+	return p.History == next.History && p.Snapshot.xmax <= next.Snapshot.xmax
 }

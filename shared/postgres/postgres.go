@@ -49,6 +49,14 @@ func Unreachable(err error) bool {
 	}
 }
 
+// History is an SQL expression that tells histories of transaction numbers apart (feed.Point). It changes when another server
+// answers, one on a new timeline, and with every restart and crash: a copy of an earlier state looks like nothing else, and
+// numbers of transactions that never reached the disk come again. After the crash of one backend the postmaster goes on; that
+// statistics were lost then gives it away.
+const History = `concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()),
+	left(pg_walfile_name(pg_current_wal_lsn()), 8), extract(epoch from pg_postmaster_start_time()),
+	(select extract(epoch from stats_reset) from pg_stat_wal))`
+
 // Durable makes the commits of a connection wait until they are on disk, where the server's default is not to. What was
 // acknowledged, and the row in edges on which an edge's right to answer rests, must survive a crash of the server.
 func Durable(ctx context.Context, conn *pgx.Conn) error {

@@ -59,7 +59,7 @@ type Relay struct {
 	mu       sync.Mutex
 	view     *view
 	waiting  map[*wait]struct{}
-	finished map[uint64]struct{} // transactions known to be complete
+	finished map[uint64]struct{} // transactions of the view's history known to be complete
 	look     chan struct{}       // one slot: somebody needs a newer view
 	mute     atomic.Bool         // the last hint was not sent
 
@@ -102,7 +102,7 @@ func (r *Relay) AwaitCreate(ctx context.Context, change feed.Change) Propagation
 }
 
 func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Duration) Propagation {
-	if change.XID == 0 || r.isFinished(change.XID) {
+	if change.XID == 0 {
 		return Complete
 	}
 	w := &wait{change: change, committed: time.Now(), acks: make(map[feed.Ack]struct{}), moved: make(chan struct{}, 1)}
@@ -113,30 +113,29 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	}
 	propagation := r.until(ctx, w, atMost)
 	r.counts.observe(propagation, time.Since(w.committed))
-	if propagation == Complete {
-		r.finish(change.XID)
-	}
 	return propagation
 }
 
 // maxFinished bounds the memory of what is complete.
 const maxFinished = 1 << 14
 
-// finish remembers that a transaction is complete, which it stays for ever: a repeated call need not tell the edges again.
-func (r *Relay) finish(xid uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// finish remembers that a transaction is complete, which it stays while the database's history goes on: a repeated call need not
+// wait for the edges again. The caller holds r.mu.
+func (r *Relay) finish(w *wait) {
+	if w.unsure {
+		return
+	}
 	if len(r.finished) == maxFinished {
 		clear(r.finished)
 	}
-	r.finished[xid] = struct{}{}
+	r.finished[w.change.XID] = struct{}{}
 }
 
-func (r *Relay) isFinished(xid uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, ok := r.finished[xid]
-	return ok
+// isFinished reports whether a repeat finds its transaction complete. A change is never asked about: that its number is known
+// means that another transaction had it. The caller holds r.mu, and the view began after the repeat.
+func (r *Relay) isFinished(w *wait) bool {
+	_, ok := r.finished[w.change.XID]
+	return ok && w.change.ID == 0 && !w.unsure
 }
 
 // until waits for w to be complete, at most until no lease from before it can hold any more.
@@ -175,12 +174,18 @@ func (r *Relay) judge(w *wait, now time.Time) (done bool, lease time.Duration) {
 	if r.view == nil || r.view.begun.Before(w.committed) {
 		return false, unknownLease
 	}
+	if r.isFinished(w) {
+		return true, 0
+	}
 	done = true
-	for slot, e := range r.view.edges {
-		if !w.forgotten(slot, e, r.view, now) {
+	for who, e := range r.view.edges {
+		if !w.forgotten(who, e, r.view, now) {
 			done = false
 			lease = max(lease, e.lease)
 		}
+	}
+	if done {
+		r.finish(w)
 	}
 	return done, lease
 }
@@ -237,6 +242,7 @@ type wait struct {
 	committed time.Time // not before the commit returned
 	acks      map[feed.Ack]struct{}
 	moved     chan struct{} // one slot: something may have changed for this wait
+	unsure    bool          // a new history began meanwhile: the change may be of the one before. Relay.mu guards it
 }
 
 func (w *wait) wake() {
@@ -248,8 +254,8 @@ func (w *wait) wake() {
 
 // forgotten reports whether an edge can't answer from before the change any more: it acknowledged, it applied a snapshot that
 // saw the change, its row has stood still for longer than it may go on, or that time has passed since the commit.
-func (w *wait) forgotten(slot string, e edge, v *view, now time.Time) bool {
-	if _, ok := w.acks[feed.Ack{ID: w.change.ID, Slot: slot, Incarnation: e.incarnation}]; ok {
+func (w *wait) forgotten(who process, e edge, v *view, now time.Time) bool {
+	if _, ok := w.acks[feed.Ack{ID: w.change.ID, Slot: who.slot, Incarnation: who.incarnation}]; ok {
 		return true
 	}
 	return e.applied.Sees(w.change.XID) || v.begun.Sub(e.moved) >= drift(e.hold) || now.Sub(w.committed) >= drift(e.hold)

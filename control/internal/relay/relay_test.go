@@ -2,8 +2,10 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -226,7 +228,7 @@ func TestEdgeThatStoodStillForItsHoldIsNotWaitedFor(t *testing.T) {
 	f.until(t, "the end of the hold", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		e := f.view.edges["a"]
+		e := f.view.edges[process{"a", first}]
 		return f.view.begun.Sub(e.moved) > drift(e.hold)
 	})
 	f.await(t, f.commit(t)).must(t, Complete, 0, 500*time.Millisecond)
@@ -272,9 +274,9 @@ func TestRowOfADeadEdgeIsDeletedUnlessItMoved(t *testing.T) {
 	f.edge(t, "paused", second, time.Second, time.Second)
 	f.exec(t, `update edges set renewals = 2 where slot = 'paused'`)
 	longAgo := time.Now().Add(-time.Hour)
-	err := f.bury(t.Context(), &view{begun: time.Now(), edges: map[string]edge{
-		"dead":   {incarnation: first, renewals: 1, hold: time.Second, moved: longAgo},
-		"paused": {incarnation: second, renewals: 1, hold: time.Second, moved: longAgo},
+	err := f.bury(t.Context(), &view{begun: time.Now(), edges: map[process]edge{
+		{"dead", first}:    {renewals: 1, hold: time.Second, moved: longAgo},
+		{"paused", second}: {renewals: 1, hold: time.Second, moved: longAgo},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -282,5 +284,54 @@ func TestRowOfADeadEdgeIsDeletedUnlessItMoved(t *testing.T) {
 	var left string
 	if err := f.owner.QueryRow(t.Context(), `select string_agg(slot, ',') from edges`).Scan(&left); err != nil || left != "paused" {
 		t.Errorf("left in edges: %q, %v; want only the row that moved", left, err)
+	}
+}
+
+// A restore takes back the rows of edges that came later, and the numbers of transactions.
+func TestRestoreLeavesNothingOfWhatWasKnown(t *testing.T) {
+	t.Parallel()
+	server := testdb.NewServer(t)
+	f := newFixtureOn(t, server.Database.URL, server.Database.ControlURL)
+	backup := filepath.Join(server.Dir, "backup")
+	if err := server.Backup(t.Context(), backup, ""); err != nil {
+		t.Fatal(err)
+	}
+	const lease, hold = 100 * time.Millisecond, 4 * time.Second
+	f.edge(t, "late", first, lease, hold)
+	c := f.commit(t)
+	f.exec(t, `update edges set applied = pg_current_snapshot(), renewals = renewals + 1`)
+	f.await(t, c).must(t, Complete, 0, time.Second)
+	if err := errors.Join(server.StopImmediate(), server.SetBack(backup), server.Start(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	f.owner.Reset()
+	f.until(t, "the edge whose row is lost", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.view.edges[process{"late", first}].lost
+	})
+	f.await(t, f.commit(t)).must(t, Pending, drift(lease), 3*time.Second)
+	f.await(t, feed.Change{XID: c.XID}).must(t, Pending, drift(lease), 3*time.Second)
+	f.until(t, "the end of its hold", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.view.edges) == 0
+	})
+	f.await(t, f.commit(t)).must(t, Complete, 0, time.Second)
+}
+
+func TestRowThatWasSetBackHasMoved(t *testing.T) {
+	t.Parallel()
+	at := func(history string, row edge) *view {
+		return &view{Point: feed.Point{History: history}, begun: time.Now(), edges: map[process]edge{{"a", first}: row}}
+	}
+	longAgo := time.Now().Add(-time.Hour)
+	last := at("1", edge{renewals: 1, hold: time.Second, moved: longAgo})
+	for history, stood := range map[string]bool{"1": true, "2": false} {
+		next := at(history, edge{renewals: 1, hold: time.Second})
+		next.follow(last, time.Now())
+		if got := next.edges[process{"a", first}].moved.Equal(longAgo); got != stood {
+			t.Errorf("history %s after 1: a row with the same renewals stood still: %v, expected %v", history, got, stood)
+		}
 	}
 }

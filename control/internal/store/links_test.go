@@ -198,7 +198,7 @@ func TestLongListsLeaveConnectionsForOthers(t *testing.T) {
 	})
 	patient, cancelPatient := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancelPatient()
-	if _, err := f.store.Snapshot(patient); err != nil {
+	if _, err := f.store.Point(patient); err != nil {
 		t.Errorf("another call: %v", err)
 	}
 	impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

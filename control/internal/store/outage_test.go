@@ -60,7 +60,7 @@ func TestRestartOfPostgresIsUnavailabilityAndLosesNothing(t *testing.T) {
 		"Authenticate": func() error { _, err := f.store.Authenticate(t.Context(), [32]byte{}); return err },
 		"DeleteLink":   func() error { _, err := f.store.DeleteLink(t.Context(), org.ID, org.ID); return err },
 		"AppConfig":    func() error { _, err := f.store.AppConfig(t.Context(), org.ID); return err },
-		"PurgeBefore":  func() error { return f.store.PurgeBefore(t.Context(), feed.Snapshot{}) },
+		"PurgeBefore":  func() error { return f.store.PurgeBefore(t.Context(), feed.Point{}) },
 	}
 	for name, call := range calls {
 		expect(t, name+" while Postgres is down", call(), store.ErrUnavailable)
@@ -155,18 +155,25 @@ func TestPurgeDropsWhatASnapshotHasOutlived(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var snapshot feed.Snapshot
+	var point feed.Point
 	// Transactions in the databases of other tests hold it back.
 	await(t, "a snapshot that has outlived the deletion", func() bool {
-		if snapshot, err = f.store.Snapshot(t.Context()); err != nil {
+		if point, err = f.store.Point(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return snapshot.Xmin() > deletion.XID
+		return point.Snapshot.Xmin() > deletion.XID
 	})
 	if _, err := f.store.DeleteLink(t.Context(), org.ID, kept.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.store.PurgeBefore(t.Context(), snapshot); err != nil {
+	before := one[int64](f, `select count(*) from changes`)
+	if err := f.store.PurgeBefore(t.Context(), feed.Point{History: "of what was here before a restore", Snapshot: point.Snapshot}); err != nil {
+		t.Fatal(err)
+	}
+	if n := one[int64](f, `select count(*) from changes`); n != before {
+		t.Errorf("a point of another history dropped %d of %d changes", before-n, before)
+	}
+	if err := f.store.PurgeBefore(t.Context(), point); err != nil {
 		t.Fatal(err)
 	}
 	if n := one[int64](f, `select count(*) from changes where xid < (select xid from deleted_links where id = $1)`, kept.ID); n != 0 {

@@ -6,34 +6,41 @@ import (
 	"time"
 
 	"deeplink/shared/feed"
+	"deeplink/shared/postgres"
 )
 
-// Snapshot returns what is finished now. Kept for ten minutes, it is what [Store.PurgeBefore] needs.
-func (s *Store) Snapshot(ctx context.Context) (snapshot feed.Snapshot, err error) {
+const pointSQL = `select pg_current_snapshot()::text, ` + postgres.History
+
+// Point returns what is finished now. Kept for ten minutes, it is what [Store.PurgeBefore] needs.
+func (s *Store) Point(ctx context.Context) (point feed.Point, err error) {
 	err = retry("read the snapshot", func() error {
 		var text string
-		if err := s.pool.QueryRow(ctx, `select pg_current_snapshot()::text`).Scan(&text); err != nil {
+		if err := s.pool.QueryRow(ctx, pointSQL).Scan(&text, &point.History); err != nil {
 			return err
 		}
-		snapshot, err = feed.ParseSnapshot(text)
+		point.Snapshot, err = feed.ParseSnapshot(text)
 		return err
 	})
-	return snapshot, err
+	return point, err
 }
 
-const purgeChangesSQL = `delete from changes where xid < $1`
+// In a restored database the same numbers are those of new transactions, which edges have not asked for yet.
+const sameHistorySQL = ` and $2 = ` + postgres.History
 
-const purgeDeletedLinksSQL = `delete from deleted_links where xid < $1`
+const purgeChangesSQL = `delete from changes where xid < $1` + sameHistorySQL
+
+const purgeDeletedLinksSQL = `delete from deleted_links where xid < $1` + sameHistorySQL
 
 // The margin of an hour over the 24 of a match token (decisions.md 4) is for clocks that differ.
 const purgeRedemptionsSQL = `delete from match_redemptions where matched_at < now() - interval '25 hours'`
 
-// PurgeBefore drops the changes and deletions that were finished before everything which ran at the time of the snapshot,
-// and the redemptions of match tokens that have expired since. Any number of processes may run it at once.
-func (s *Store) PurgeBefore(ctx context.Context, snapshot feed.Snapshot) error {
+// PurgeBefore drops the changes and deletions that were finished before everything which ran at the time of the point, unless the
+// database's history is another one by now, and the redemptions of match tokens that have expired since. Any number of processes
+// may run it at once.
+func (s *Store) PurgeBefore(ctx context.Context, point feed.Point) error {
 	return retry("purge", func() error {
 		for _, sql := range []string{purgeChangesSQL, purgeDeletedLinksSQL} {
-			if _, err := s.pool.Exec(ctx, sql, snapshot.Xmin()); err != nil {
+			if _, err := s.pool.Exec(ctx, sql, point.Snapshot.Xmin(), point.History); err != nil {
 				return err
 			}
 		}

@@ -30,9 +30,8 @@ const (
 
 // window is what the last complete poll saw.
 type window struct {
-	snapshot feed.Snapshot
-	begun    time.Time
-	timeline string // of the database: changes when another server, or a restored one, answers
+	feed.Point
+	begun time.Time
 }
 
 // keepPolling polls until ctx ends or Leave is called, on a connection of its own, made anew whenever it fails.
@@ -72,6 +71,9 @@ type poller struct {
 	conn    *pgx.Conn
 	claimed bool
 	last    window
+	// settled: last was read on this connection. Until then the server may be another one, or restored, in which a later
+	// transaction has a number that last calls finished: it is no proof of what was applied.
+	settled bool
 	address *string // where control reaches this edge; nil: nowhere
 }
 
@@ -106,19 +108,21 @@ func (p *poller) poll(ctx context.Context) (pause time.Duration, err error) {
 	} else {
 		r.forget([]string{feed.Everything})
 	}
-	p.last = now
+	// The row says only with the next poll what was applied.
+	untold := missed || !p.settled
+	p.last, p.settled = now, true
 	r.lease.Store(&lease{begun: begun})
 	r.counts.polls.Add(1)
-	if missed {
+	if untold {
 		return pollSoon, nil
 	}
 	return pollEvery, nil
 }
 
-// trusts reports whether the changes between two windows are all there: same server, not too long ago.
+// trusts reports whether the changes between two windows are all there: the same history, not too long ago.
 func (w window) trusts(next window) bool {
 	old := lease{begun: w.begun}
-	return !w.snapshot.IsZero() && w.timeline == next.timeline && old.covers(next.begun, windowAge)
+	return !w.Snapshot.IsZero() && w.LeadsTo(next.Point) && old.covers(next.begun, windowAge)
 }
 
 const upsertEdge = `
@@ -141,25 +145,22 @@ func (p *poller) register(ctx context.Context) error {
 func (p *poller) row() []any {
 	o := p.replica.options
 	var applied *string
-	if !p.last.snapshot.IsZero() {
-		text := p.last.snapshot.String()
+	if p.settled {
+		text := p.last.Snapshot.String()
 		applied = &text
 	}
 	return []any{o.Slot, p.replica.incarnation, o.Lease.Milliseconds(), (o.Lease + o.StaleIfError).Milliseconds(), applied, p.address}
 }
 
 const selectWindow = `
-with now as materialized (
-    select pg_current_snapshot() as snapshot,
-           concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()),
-                     left(pg_walfile_name(pg_current_wal_lsn()), 8)) as timeline)
-select now.snapshot::text, now.timeline, c.id, c.tags
+with now as materialized (select pg_current_snapshot() as snapshot, ` + postgres.History + ` as history)
+select now.snapshot::text, now.history, c.id, c.tags
 from now left join changes c on c.xid >= $1::text::xid8 and not pg_visible_in_snapshot(c.xid, $2::text::pg_snapshot)`
 
 // read returns the present window and what was changed by transactions that the previous snapshot had not seen finished.
 // Identities would not do: they commit out of order.
 func (p *poller) read(ctx context.Context) (now window, tags []string, missed bool, err error) {
-	last := p.last.snapshot
+	last := p.last.Snapshot
 	since, seen := fmt.Sprint(last.Xmin()), last.String()
 	if last.IsZero() {
 		// Nothing can be told apart yet, and nothing needs to be: everything is forgotten after the first poll.
@@ -175,10 +176,10 @@ func (p *poller) read(ctx context.Context) (now window, tags []string, missed bo
 		var snapshot string
 		var id *int64
 		var changed []string
-		if err := rows.Scan(&snapshot, &now.timeline, &id, &changed); err != nil {
+		if err := rows.Scan(&snapshot, &now.History, &id, &changed); err != nil {
 			return now, nil, false, fmt.Errorf("read the window of changes: %w", err)
 		}
-		if now.snapshot, err = feed.ParseSnapshot(snapshot); err != nil {
+		if now.Snapshot, err = feed.ParseSnapshot(snapshot); err != nil {
 			return now, nil, false, err
 		}
 		if id != nil {
@@ -201,7 +202,7 @@ func (p *poller) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect to poll: %w", err)
 	}
-	p.conn = conn
+	p.conn, p.settled = conn, false
 	if p.address, err = reachedAt(p.replica.options.Address, conn.PgConn().Conn().LocalAddr()); err != nil {
 		p.replica.options.Log.Warn("control can't check this edge: it can't be told where to reach it", "error", err)
 	}

@@ -105,20 +105,28 @@ func TestEverythingIsForgottenWhenTheWindowCannotBeTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	earlier, err := feed.ParseSnapshot("5:6:")
+	if err != nil {
+		t.Fatal(err)
+	}
 	now := time.Now()
-	good := window{snapshot: snapshot, begun: now, timeline: "1"}
+	at := func(history string, snapshot feed.Snapshot, begun time.Time) window {
+		return window{feed.Point{History: history, Snapshot: snapshot}, begun}
+	}
+	good := at("1", snapshot, now)
 	tests := []struct {
-		name string
-		old  window
-		want bool
+		name     string
+		old, now window
+		want     bool
 	}{
-		{"the poll before", good, true},
-		{"no poll before", window{}, false},
-		{"another server or timeline", window{snapshot: snapshot, begun: now, timeline: "2"}, false},
-		{"older than half of what control keeps", window{snapshot: snapshot, begun: now.Add(-windowAge), timeline: "1"}, false},
+		{"the poll before", good, good, true},
+		{"no poll before", at("", feed.Snapshot{}, time.Time{}), good, false},
+		{"another server, timeline or start", at("2", snapshot, now), good, false},
+		{"transaction numbers went back", good, at("1", earlier, now), false},
+		{"older than half of what control keeps", at("1", snapshot, now.Add(-windowAge)), good, false},
 	}
 	for _, test := range tests {
-		if got := test.old.trusts(good); got != test.want {
+		if got := test.old.trusts(test.now); got != test.want {
 			t.Errorf("%s: trusts = %v, want %v", test.name, got, test.want)
 		}
 	}
