@@ -37,7 +37,7 @@ const (
 // wait for Postgres or Redis neither the barrier nor readiness.
 type backends struct {
 	requests, phones, relay, duties *pgxpool.Pool
-	hints, counter                  *redis.Client
+	hints, counter                  redis.UniversalClient
 }
 
 // openBackends connects to nothing yet: what is down is no error here.
@@ -63,7 +63,9 @@ func openBackends(t *task, c *serveCommand) (_ *backends, err error) {
 	if b.hints, err = bus.Open(string(c.RedisURL)); err != nil {
 		return nil, err
 	}
-	b.counter, err = openCounter(c.RedisURL)
+	// A new connection costs a check its 25 ms on a busy machine, so all are there before they are needed. A check takes a
+	// connection for less than 0.1 ms.
+	b.counter, err = ratelimit.Open(string(c.RedisURL), counterConnections)
 	return b, err
 }
 
@@ -74,7 +76,7 @@ func (b *backends) close() {
 			pool.Close()
 		}
 	}
-	for _, client := range []*redis.Client{b.hints, b.counter} {
+	for _, client := range []redis.UniversalClient{b.hints, b.counter} {
 		if client != nil {
 			client.Close()
 		}
@@ -93,7 +95,7 @@ func openPool(url settings.Database, size settings.Connections) (*pgxpool.Pool, 
 	// So that after a failover, or when servers are added, no connection stays where it is for ever.
 	config.MaxConnLifetime = 30 * time.Minute
 	config.MaxConnLifetimeJitter = 5 * time.Minute
-	config.ConnConfig.ConnectTimeout = connectTimeout
+	postgres.BoundConnecting(&config.ConnConfig.Config, connectTimeout)
 	config.AfterConnect = postgres.Durable
 	for name, value := range map[string]string{
 		"application_name":                    "deeplink control",
@@ -105,17 +107,4 @@ func openPool(url settings.Database, size settings.Connections) (*pgxpool.Pool, 
 		}
 	}
 	return pgxpool.NewWithConfig(context.Background(), config)
-}
-
-// openCounter returns the client of the rate limiter.
-func openCounter(url settings.Redis) (*redis.Client, error) {
-	options, err := redis.ParseURL(string(url))
-	if err != nil {
-		return nil, fmt.Errorf("read the Redis URL: %w", err)
-	}
-	ratelimit.Configure(options)
-	// A new connection costs a check its 25 ms on a busy machine, so all are there before they are needed. A check takes a
-	// connection for less than 0.1 ms.
-	options.PoolSize, options.MinIdleConns = counterConnections, counterConnections
-	return redis.NewClient(options), nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"deeplink/shared/bus"
+	"deeplink/shared/testredis"
 )
 
 // liveEdge keeps the row of an edge moving until the test ends.
@@ -110,6 +111,16 @@ func TestDoctorNamesEachPlantedFault(t *testing.T) {
 			w.redisCommand("replicaof", "127.0.0.1", "1")
 			return nil
 		}, []string{"error redis state: this is a replica"}},
+		{"one node of a Cluster", func(t *testing.T, w *world) []string {
+			return []string{"--redis-url=" + testredis.NewCluster(t).Servers[0].URL()}
+		}, []string{"error redis state: this is one node of a Cluster"}},
+		{"a Sentinel as if it were Redis", func(t *testing.T, w *world) []string {
+			return []string{"--redis-url=" + testredis.NewSentinels(t).Watch[0].URL()}
+		}, []string{"error redis pub/sub: publish", "error redis state: this is a Sentinel"}},
+		{"no fault, with a Cluster", func(t *testing.T, w *world) []string { return []string{"--redis-url=" + testredis.NewCluster(t).URL()} }, nil},
+		{"no fault, with Sentinels", func(t *testing.T, w *world) []string {
+			return []string{"--redis-url=" + testredis.NewSentinels(t).URL()}
+		}, nil},
 		{"Redis that writes all to disk", func(t *testing.T, w *world) []string {
 			w.redisCommand("config", "set", "appendonly", "yes")
 			return nil

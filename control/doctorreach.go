@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -82,17 +83,17 @@ func (d *doctor) redis() {
 }
 
 // pubsub sends an acknowledgement that nobody waits for and hears it, on the channel that controls hear.
-func (d *doctor) pubsub(ctx context.Context, client *redis.Client) {
+func (d *doctor) pubsub(ctx context.Context, client redis.UniversalClient) {
 	probe := string(feed.Ack{ID: math.MaxInt64, Slot: "doctor", Incarnation: uuid.NewString()}.Encode())
 	err := heard(ctx, client, probe)
 	if err != nil {
-		d.add(checkError, "redis pub/sub", err.Error(), "let the user of REDIS_URL publish to and subscribe to deeplink:*, on one address with one primary")
+		d.add(checkError, "redis pub/sub", err.Error(), "let the user of REDIS_URL publish to and subscribe to deeplink:*; several servers need redis+sentinel:// or redis+cluster://")
 		return
 	}
 	d.ok("redis pub/sub", "what is published is heard")
 }
 
-func heard(ctx context.Context, client *redis.Client, probe string) error {
+func heard(ctx context.Context, client redis.UniversalClient, probe string) error {
 	sub := client.Subscribe(ctx, feed.Acks)
 	defer sub.Close()
 	if _, err := sub.ReceiveTimeout(ctx, doctorTimeout); err != nil {
@@ -114,8 +115,36 @@ func heard(ctx context.Context, client *redis.Client, probe string) error {
 }
 
 // state looks at whether it is a primary, and at what Redis does when it is full, or cannot save: it then refuses writes, or forgets counts.
-func (d *doctor) state(ctx context.Context, client *redis.Client) {
+func (d *doctor) state(ctx context.Context, client redis.UniversalClient) {
 	const check = "redis state"
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		d.stateOf(ctx, check, client, "standalone")
+		return
+	}
+	if text, err := cluster.ClusterInfo(ctx).Result(); err != nil || infoOf(text)["cluster_state"] != "ok" {
+		d.add(checkError, check, "the Cluster does not serve every slot", "see CLUSTER INFO: what belongs to the others fails")
+	}
+	var mu sync.Mutex
+	nodes := make(map[string]*redis.Client)
+	// It visits them at once.
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes[node.Options().Addr] = node
+		return node.Ping(ctx).Err()
+	})
+	if err != nil {
+		d.add(checkError, check, err.Error(), "see that every primary of the Cluster is reached at the address that the Cluster gives it")
+		return
+	}
+	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
+		d.stateOf(ctx, check+" of "+addr, nodes[addr], "cluster")
+	}
+}
+
+// stateOf looks at one server, which must be of the mode.
+func (d *doctor) stateOf(ctx context.Context, check string, client redis.UniversalClient, mode string) {
 	text, err := client.Info(ctx).Result()
 	if err != nil {
 		d.add(checkWarning, check, err.Error(), "let the user of REDIS_URL run INFO, or see to it by hand")
@@ -124,6 +153,10 @@ func (d *doctor) state(ctx context.Context, client *redis.Client) {
 	info := infoOf(text)
 	policy := info["maxmemory_policy"]
 	switch {
+	case info["redis_mode"] == "sentinel":
+		d.add(checkError, check, "this is a Sentinel", "name it as one in REDIS_URL: redis+sentinel://...?master_name=NAME")
+	case info["redis_mode"] == "cluster" && mode != "cluster":
+		d.add(checkError, check, "this is one node of a Cluster", "name the Cluster in REDIS_URL, redis+cluster://...: one node takes a part of the counts alone")
 	case info["role"] == "slave":
 		d.add(checkError, check, "this is a replica", "name the primary in REDIS_URL: a replica takes no counts")
 	case info["maxmemory"] != "0" && policy != "noeviction" && info["evicted_keys"] != "0":

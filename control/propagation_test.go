@@ -42,7 +42,7 @@ func (w *world) hear() <-chan feed.Change {
 	return heard
 }
 
-func acknowledge(client *redis.Client, sub *redis.PubSub, heard chan<- feed.Change) {
+func acknowledge(client redis.UniversalClient, sub *redis.PubSub, heard chan<- feed.Change) {
 	for {
 		message, err := sub.ReceiveMessage(context.Background())
 		if err != nil {

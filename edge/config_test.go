@@ -97,6 +97,10 @@ func TestSettingsOutOfBoundsAreRefused(t *testing.T) {
 		{[]string{"--database-url", ""}, false},
 		{[]string{"--database-url", "mysql://u:secret@h/d"}, false},
 		{[]string{"--redis-url", "http://:secret@h"}, false},
+		{[]string{"--redis-url", "redis+sentinel://:secret@a:1,b:2"}, false}, // no master_name
+		{[]string{"--redis-url", "redis+sentinel://:secret@a:1,b:2?master_name=m&password=secret"}, true},
+		{[]string{"--redis-url", "redis+cluster://:secret@a:1,b:2"}, true},
+		{[]string{"--redis-url", "redis://:secret@a:1,b:2"}, false},
 		{[]string{"--nonsense"}, false},
 	} {
 		_, err := parse(t, test.args...)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -33,24 +32,23 @@ const (
 type matches struct {
 	base     string // LINK_BASE_URL
 	redeemer *origin.Redeemer
-	counter  *redis.Client
+	counter  redis.UniversalClient
 	limiter  *ratelimit.Limiter
 	made     atomic.Int64
 }
 
 // openMatches connects to nothing yet: what is down is no error here.
 func openMatches(ctx context.Context, c *options) (*matches, error) {
-	options, err := redis.ParseURL(string(c.RedisURL))
-	if err != nil {
-		return nil, fmt.Errorf("REDIS_URL: %w", err)
-	}
 	redeemer, err := origin.OpenRedeemer(ctx, string(c.DatabaseURL), redeemConnections)
 	if err != nil {
 		return nil, err
 	}
-	ratelimit.Configure(options)
-	options.PoolSize, options.MinIdleConns = counterConnections, counterConnections
-	m := &matches{base: string(c.LinkBaseURL), redeemer: redeemer, counter: redis.NewClient(options)}
+	counter, err := ratelimit.Open(string(c.RedisURL), counterConnections)
+	if err != nil {
+		redeemer.Close()
+		return nil, err
+	}
+	m := &matches{base: string(c.LinkBaseURL), redeemer: redeemer, counter: counter}
 	m.limiter = ratelimit.New(ratelimit.NewRedis(m.counter, limitPrefix), ratelimit.Match)
 	return m, nil
 }

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"deeplink/shared/redisurl"
 )
 
 const (
@@ -26,26 +27,20 @@ const (
 	retryTo   = time.Second
 )
 
-// Open returns a client for the Redis at url (redis:// or rediss://). It connects when first used: a Redis that is down is
-// not an error here. No command is ever sent twice. Close it after its last user has ended.
-func Open(url string) (*redis.Client, error) {
-	o, err := redis.ParseURL(url)
+// Open returns a client for the Redis at url, in one of redisurl.Forms. It connects when first used: a Redis that is down is
+// not an error here. A hint that is sent twice, as a Cluster's may be, is applied twice. Close it after its last user has ended.
+func Open(url string) (redis.UniversalClient, error) {
+	address, err := redisurl.Parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("REDIS_URL: %w", err)
 	}
-	o.MaxRetries = -1
-	o.DialerRetries = 1
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, ioTimeout, ioTimeout, ioTimeout
-	o.ContextTimeoutEnabled = true
-	// Without this the client shakes hands for a feature of Redis Enterprise and relaxes the time-outs above.
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(o), nil
+	return address.Open(redisurl.Bounds{Dial: dialTimeout, IO: ioTimeout}), nil
 }
 
 // Hear calls on with every message of channel until ctx ends, in their order, from one goroutine. Whenever the subscription
 // is lost (an error, or nothing heard for 3 s though pings were sent) it is made anew, with jittered pauses; messages sent in
 // between are gone. status is told nil at each new subscription, and why at each loss of one.
-func Hear(ctx context.Context, client *redis.Client, channel string, on func(payload string), status func(error)) {
+func Hear(ctx context.Context, client redis.UniversalClient, channel string, on func(payload string), status func(error)) {
 	pause := retryFrom
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -69,7 +64,7 @@ var errSilent = errors.New("the subscription went silent")
 
 // hear is one subscription's life. go-redis's own loop is not used: its health check only writes pings, and behind a link
 // that swallows them it noticed nothing for minutes.
-func hear(ctx context.Context, client *redis.Client, channel string, on func(string), status func(error)) error {
+func hear(ctx context.Context, client redis.UniversalClient, channel string, on func(string), status func(error)) error {
 	sub := client.Subscribe(ctx, channel)
 	defer sub.Close()
 	// A blocked read does not end with ctx; closing the subscription ends it.

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,14 +21,20 @@ import (
 type RedisOptions struct {
 	Dir  string // holds the log; made if it is missing
 	Port int    // 0: a free one
+	// Arguments come after those that every server gets, and after the file of the configuration, if there is one.
+	Arguments []string
+	// Config is what the configuration file has, which Sentinels rewrite as they learn. Every start begins with this again.
+	Config string
 }
 
 // Redis is a private Redis server that keeps nothing on disk: whenever it starts, it is empty. Its methods may be
 // called from several goroutines.
 type Redis struct {
-	binary string
-	log    string
-	port   int
+	binary    string
+	log       string
+	port      int
+	arguments []string
+	config    string
 
 	mu    sync.Mutex
 	child *child
@@ -41,7 +49,9 @@ func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
 	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make Redis's folder: %w", err)
 	}
-	r := &Redis{binary: binary, log: filepath.Join(options.Dir, "redis.log"), port: options.Port}
+	r := &Redis{
+		binary: binary, log: filepath.Join(options.Dir, "redis.log"), port: options.Port, arguments: options.Arguments, config: options.Config,
+	}
 	if err := truncate(r.log); err != nil {
 		return nil, err
 	}
@@ -77,9 +87,11 @@ func (r *Redis) Start(ctx context.Context) error {
 		return fmt.Errorf("open Redis's log: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(r.binary,
-		"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--protected-mode", "yes",
-		"--save", "", "--appendonly", "no", "--dir", filepath.Dir(r.log), "--daemonize", "no", "--logfile", "")
+	arguments, err := r.commandLine()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(r.binary, arguments...)
 	cmd.Stdout, cmd.Stderr = log, log
 	c, err := spawn(cmd, syscall.SIGKILL)
 	if err != nil {
@@ -92,6 +104,55 @@ func (r *Redis) Start(ctx context.Context) error {
 	}
 	r.child = c
 	return nil
+}
+
+func (r *Redis) commandLine() ([]string, error) {
+	var arguments []string
+	if r.config != "" {
+		file := filepath.Join(filepath.Dir(r.log), "redis.conf")
+		if err := os.WriteFile(file, []byte(r.config), 0o600); err != nil {
+			return nil, fmt.Errorf("write Redis's configuration: %w", err)
+		}
+		arguments = append(arguments, file)
+	}
+	arguments = append(arguments, "--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--protected-mode", "yes",
+		"--save", "", "--appendonly", "no", "--dir", filepath.Dir(r.log), "--daemonize", "no", "--logfile", "")
+	return append(arguments, r.arguments...), nil
+}
+
+// Tell sends a command of words without spaces and returns the answer, its first line or the whole of a text.
+func (r *Redis) Tell(ctx context.Context, command string) (string, error) {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", r.Addr())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte(command + "\r\n")); err != nil {
+		return "", err
+	}
+	in := bufio.NewReader(conn)
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSpace(line)
+	switch {
+	case strings.HasPrefix(line, "-"):
+		return "", fmt.Errorf("%s: %s", command, line)
+	case strings.HasPrefix(line, "$"):
+		size, err := strconv.Atoi(line[1:])
+		if err != nil || size < 0 {
+			return "", fmt.Errorf("%s: %s", command, line)
+		}
+		text := make([]byte, size)
+		_, err = io.ReadFull(in, text)
+		return string(text), err
+	default:
+		return strings.TrimLeft(line, "+:"), nil
+	}
 }
 
 // Stop ends the server in order, within 30 s or the end of ctx; then it is killed.

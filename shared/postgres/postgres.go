@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -56,6 +57,21 @@ func Unreachable(err error) bool {
 const History = `concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()),
 	left(pg_walfile_name(pg_current_wal_lsn()), 8), extract(epoch from pg_postmaster_start_time()),
 	(select extract(epoch from stats_reset) from pg_stat_wal))`
+
+// BoundConnecting makes a connection attempt take no longer than most in all, however many hosts it has to try: each gets its part, so
+// that one which is silent leaves time for the others. A name with several addresses counts as one.
+func BoundConnecting(config *pgconn.Config, most time.Duration) {
+	type host struct {
+		name string
+		port uint16
+	}
+	hosts := map[host]struct{}{{config.Host, config.Port}: {}}
+	// There may be two entries for a host, with TLS and without.
+	for _, fallback := range config.Fallbacks {
+		hosts[host{fallback.Host, fallback.Port}] = struct{}{}
+	}
+	config.ConnectTimeout = most / time.Duration(len(hosts))
+}
 
 // Durable makes the commits of a connection wait until they are on disk, where the server's default is not to. What was
 // acknowledged, and the row in edges on which an edge's right to answer rests, must survive a crash of the server.

@@ -93,3 +93,22 @@ func TestDurableOnlyEverRaisesTheServersSetting(t *testing.T) {
 		}
 	}
 }
+
+func TestConnectingIsBoundedForAllHostsTogether(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]time.Duration{
+		"postgres://a/d":                             6 * time.Second,
+		"postgres://a,b/d?sslmode=prefer":            3 * time.Second,
+		"postgres://a:1,a:2,b/d?connect_timeout=100": 2 * time.Second,
+		"postgres://a:1,b:1,a:1/d?sslmode=disable":   3 * time.Second,
+	} {
+		config, err := pgx.ParseConfig(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		BoundConnecting(&config.Config, 6*time.Second)
+		if config.ConnectTimeout != want {
+			t.Errorf("%s: %v for each host, expected %v", url, config.ConnectTimeout, want)
+		}
+	}
+}

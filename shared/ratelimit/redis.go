@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"deeplink/shared/redisurl"
 )
 
 // redisTimeout bounds one check. Redis answers in microseconds; what takes longer than this is down.
@@ -26,19 +27,19 @@ type Redis struct {
 	prefix string
 }
 
-// Configure sets what a client needs so that Take keeps its bound: deadlines that count for sockets, no retries, and no
-// hand-shakes beyond those of plain Redis. A new connection may take longer than one check, which then fails, and is
-// there for the next.
-func Configure(options *redis.Options) {
-	options.ContextTimeoutEnabled = true
-	options.MaxRetries = -1
-	options.DialerRetries = 1
-	options.DialTimeout = time.Second
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+// Open returns the client of a counter for the Redis at url, in one of redisurl.Forms, with so many connections. A new connection
+// may take longer than one check, which then fails, and is there for the next. In a Cluster a check whose connection was lost
+// may count twice. The caller closes it.
+func Open(url string, connections int) (redis.UniversalClient, error) {
+	address, err := redisurl.Parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
+	}
+	return address.Open(redisurl.Bounds{Dial: time.Second, Connections: connections}), nil
 }
 
-// NewRedis returns a counter whose keys in Redis begin with prefix. The client should be made from options that
-// Configure has seen; it stays the caller's to close.
+// NewRedis returns a counter whose keys in Redis begin with prefix. The client should be one of Open's; it stays the caller's to
+// close. Each check is of one key, so a Cluster serves as well as one server.
 func NewRedis(client redis.UniversalClient, prefix string) *Redis {
 	return &Redis{client: client, prefix: prefix}
 }

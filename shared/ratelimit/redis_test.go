@@ -18,14 +18,12 @@ import (
 // patient is the bound of a test that waits for a condition, on a busy machine.
 const patient = 20 * time.Second
 
-func connect(t testing.TB, server *daemon.Redis) (*Redis, *redis.Client) {
+func connect(t testing.TB, server *daemon.Redis) (*Redis, redis.UniversalClient) {
 	t.Helper()
-	options, err := redis.ParseURL(server.URL())
+	client, err := Open(server.URL(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	Configure(options)
-	client := redis.NewClient(options)
 	t.Cleanup(func() { client.Close() })
 	return NewRedis(client, "limit:"), client
 }
@@ -52,7 +50,7 @@ func patiently(t interface{ Fatalf(string, ...any) }, r *Redis, surface Surface,
 type bench struct {
 	t      *rapid.T
 	redis  *Redis
-	client *redis.Client
+	client redis.UniversalClient
 	key    Key
 	name   string
 	log    []int64
@@ -289,5 +287,35 @@ func TestRedisCountsRightAfterTheLimitWasLowered(t *testing.T) {
 	wait := patiently(t, limiter, surface, Key{}, func() int64 { return client.LLen(t.Context(), list).Val() })
 	if wait > 40*time.Second || wait < 40*time.Second-patient {
 		t.Errorf("wait %s, expected 40 s", wait)
+	}
+}
+
+func TestEveryNodeOfAClusterCounts(t *testing.T) {
+	t.Parallel()
+	c := testredis.NewCluster(t)
+	client, err := Open(c.URL(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	limiter := NewRedis(client, "limit:")
+	surface := Surface{Name: "cluster", Limit: 2, Window: time.Hour}
+	for i := range byte(24) {
+		key := Key{i}
+		name := "limit:cluster:" + hex.EncodeToString(key[:])
+		length := func() int64 { return client.LLen(t.Context(), name).Val() }
+		for range surface.Limit {
+			if wait := patiently(t, limiter, surface, key, length); wait != 0 {
+				t.Errorf("key %d: wait %s within the limit", i, wait)
+			}
+		}
+		if wait := patiently(t, limiter, surface, key, length); wait <= 0 {
+			t.Errorf("key %d: admitted above the limit", i)
+		}
+	}
+	for _, server := range c.Servers {
+		if keys, err := server.Tell(t.Context(), "DBSIZE"); err != nil || keys == "0" {
+			t.Errorf("%s has %s keys, %v", server.Addr(), keys, err)
+		}
 	}
 }

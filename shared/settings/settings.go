@@ -14,9 +14,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 
 	"deeplink/shared/clientip"
+	"deeplink/shared/redisurl"
 )
 
 // Log says how a program logs. It is to be embedded in a command line.
@@ -60,8 +60,8 @@ func (d Database) Config() (*pgx.ConnConfig, error) {
 
 // Check returns what is wrong with a connection string of Redis.
 func (r Redis) Check() error {
-	if _, err := redis.ParseURL(string(r)); err != nil {
-		return errors.New("--redis-url ($REDIS_URL) must be a Redis URL such as redis://:password@host:6379/0")
+	if _, err := redisurl.Parse(string(r)); err != nil {
+		return errors.New("--redis-url ($REDIS_URL) must be one of " + redisurl.Forms)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func drift(span time.Duration) time.Duration { return span + span/100 + 10*time.
 // Relay spreads changes. Its methods are safe for concurrent use.
 type Relay struct {
 	pool  *pgxpool.Pool
-	redis *redis.Client
+	redis redis.UniversalClient
 	log   *slog.Logger
 
 	mu       sync.Mutex
@@ -68,7 +68,7 @@ type Relay struct {
 
 // New returns a relay. It needs one or two connections of pool at a time, which should be its own: calls that wait for a
 // connection must not keep those waiting that have committed.
-func New(pool *pgxpool.Pool, client *redis.Client, log *slog.Logger) *Relay {
+func New(pool *pgxpool.Pool, client redis.UniversalClient, log *slog.Logger) *Relay {
 	return &Relay{
 		pool: pool, redis: client, log: log,
 		waiting: make(map[*wait]struct{}), finished: make(map[uint64]struct{}), look: make(chan struct{}, 1), counts: newCounts(),

@@ -31,7 +31,7 @@ const (
 type fixture struct {
 	*Relay
 	owner  *pgxpool.Pool
-	redis  *redis.Client
+	redis  redis.UniversalClient
 	server *daemon.Redis
 }
 

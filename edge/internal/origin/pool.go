@@ -16,7 +16,7 @@ import (
 const pingTimeout = 200 * time.Millisecond
 
 // openPool returns a pool of at most conns connections to the primary at databaseURL. connectTimeout bounds how long a dead Postgres
-// is waited for; prepare, which may be nil, is called on each new connection.
+// is waited for, all of its hosts together; prepare, which may be nil, is called on each new connection.
 func openPool(ctx context.Context, databaseURL string, conns int32, connectTimeout time.Duration, prepare func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
@@ -24,7 +24,7 @@ func openPool(ctx context.Context, databaseURL string, conns int32, connectTimeo
 	}
 	config.MaxConns = conns
 	config.PingTimeout = pingTimeout
-	config.ConnConfig.ConnectTimeout = connectTimeout
+	postgres.BoundConnecting(&config.ConnConfig.Config, connectTimeout)
 	// A standby would answer from the past, and takes no redemption.
 	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	config.AfterConnect = prepare

@@ -197,6 +197,7 @@ func (p *poller) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	config := p.replica.options.Database.Copy()
+	postgres.BoundConnecting(&config.Config, pollTimeout)
 	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"deeplink/shared/feed"
+	"deeplink/shared/testdb"
+	"deeplink/shared/testredis"
 )
 
 func TestEveryKindOfChangeIsAppliedByThePoll(t *testing.T) {
@@ -130,4 +134,26 @@ func TestEverythingIsForgottenWhenTheWindowCannotBeTrusted(t *testing.T) {
 			t.Errorf("%s: trusts = %v, want %v", test.name, got, test.want)
 		}
 	}
+}
+
+// A host that is switched off or cut off says nothing, not even no.
+func TestSilentFirstHostLeavesTimeForTheNext(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes the connection, nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	database := testdb.New(t)
+	hosts, err := url.Parse(database.EdgeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts.Host = silent.Addr().String() + "," + hosts.Host
+	f := &fixture{database: database, ended: make(chan error, 1)}
+	f.start(t, database.URL, hosts.String(), testredis.New(t).URL(), nil)
+	f.seed(t, sharedDomainID)
+	f.untilReady(t)
+	f.untilCached(t, "abcd", "code")
+	f.mustGet(t, "abcd", "code", "v1")
 }

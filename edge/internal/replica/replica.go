@@ -45,7 +45,7 @@ type Load func(ctx context.Context, domain, code string) (Answer, error)
 type Options struct {
 	// Database reaches the primary as the edge's role; the replica keeps one connection of its own to it.
 	Database *pgx.ConnConfig
-	Redis    *redis.Client
+	Redis    redis.UniversalClient
 	// Slot names this edge among all that run. It must not be taken over while its old process may still answer: from then on
 	// control waits for the new one alone. A row that moves is not taken over.
 	Slot string

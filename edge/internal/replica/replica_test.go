@@ -29,7 +29,7 @@ type fixture struct {
 	*Replica
 	database *testdb.Database
 	owner    *pgx.Conn
-	redis    *redis.Client
+	redis    redis.UniversalClient
 	load     atomic.Pointer[Load]
 	ended    chan error
 	stop     context.CancelFunc

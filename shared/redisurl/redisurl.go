@@ -1,0 +1,181 @@
+// Package redisurl opens the Redis that a URL names: one server, a primary that Sentinels name, or a Cluster. What a caller sends to
+// one works with each.
+package redisurl
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Forms are the URLs that Parse reads, to be named where one is refused.
+const Forms = "redis://:password@host:6379/0, redis+sentinel://a:26379,b:26379/0?master_name=NAME&password=password or " +
+	"redis+cluster://:password@a:6379,b:6379; rediss for TLS"
+
+const (
+	sentinelPort = "26379"
+	serverPort   = "6379"
+)
+
+// Address is a parsed URL.
+type Address struct {
+	// One of the three is set.
+	server   *redis.Options
+	sentinel *redis.FailoverOptions
+	cluster  *redis.ClusterOptions
+}
+
+// Parse reads a URL. Its parameters are those of go-redis, but none that lets replicas answer. Errors may repeat the URL, and there may be
+// a password in it.
+func Parse(address string) (a Address, err error) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	plain, kind, _ := strings.Cut(scheme, "+")
+	switch kind {
+	case "":
+		if a.server, err = redis.ParseURL(address); err == nil && strings.Contains(a.server.Addr, ",") {
+			err = errors.New("redis:// names one server; see redis+sentinel:// and redis+cluster:// for several")
+		}
+	case "sentinel":
+		a.sentinel, err = parseSentinel(plain, rest)
+	case "cluster":
+		a.cluster, err = parseCluster(plain, rest)
+	default:
+		err = fmt.Errorf("unknown kind of Redis: %q", kind)
+	}
+	return a, err
+}
+
+func parseSentinel(scheme, rest string) (*redis.FailoverOptions, error) {
+	address, err := listed(scheme, rest, sentinelPort)
+	if err != nil {
+		return nil, err
+	}
+	o, err := redis.ParseFailoverURL(address)
+	if err != nil {
+		return nil, err
+	}
+	if o.MasterName == "" {
+		return nil, errors.New("redis+sentinel:// needs master_name, the name under which the Sentinels know the primary")
+	}
+	if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly || o.UseDisconnectedReplicas {
+		return nil, errors.New("redis+sentinel:// asks the primary, never replicas")
+	}
+	if o.TLSConfig != nil {
+		o.TLSConfig.ServerName = "" // each server's certificate has its own
+	}
+	return o, nil
+}
+
+func parseCluster(scheme, rest string) (*redis.ClusterOptions, error) {
+	address, err := listed(scheme, rest, serverPort)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	if u.Path != "" && u.Path != "/" && u.Path != "/0" {
+		return nil, errors.New("redis+cluster:// has the database 0 alone")
+	}
+	o, err := redis.ParseClusterURL(address)
+	if err != nil {
+		return nil, err
+	}
+	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+		return nil, errors.New("redis+cluster:// asks primaries, never replicas")
+	}
+	if o.TLSConfig != nil {
+		o.TLSConfig.ServerName = ""
+	}
+	return o, nil
+}
+
+// listed returns a URL of which go-redis reads the servers: the first one in its place, the others as parameters. In rest they stand with
+// commas between.
+func listed(scheme, rest, port string) (string, error) {
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	user, servers := "", rest[:end]
+	if at := strings.LastIndexByte(servers, '@'); at >= 0 {
+		user, servers = servers[:at+1], servers[at+1:]
+	}
+	all := strings.Split(servers, ",")
+	for i, server := range all {
+		host, _, err := net.SplitHostPort(server)
+		if err != nil {
+			host = strings.Trim(server, "[]")
+			all[i] = net.JoinHostPort(host, port)
+		}
+		if host == "" {
+			return "", errors.New("a server in the list has no host")
+		}
+	}
+	u, err := url.Parse(scheme + "://" + user + all[0] + rest[end:])
+	if err != nil {
+		return "", err
+	}
+	query := u.Query()
+	for _, server := range all[1:] {
+		query.Add("addr", server)
+	}
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
+// IsCluster reports whether the keys are spread over several primaries.
+func (a Address) IsCluster() bool { return a.cluster != nil }
+
+// Bounds are what a client waits for at most, and how many connections it has, to each primary of a Cluster. Zero: what the URL says, or
+// go-redis's default.
+type Bounds struct {
+	// Dial bounds a connection attempt, IO a command whose context has no nearer deadline, and the wait for a connection.
+	Dial, IO time.Duration
+	// Connections is how many there may be at once, and are kept.
+	Connections int
+}
+
+// Open returns a client. It connects when first used: a Redis that is down is no error. Deadlines of contexts hold, and no command is
+// sent twice, but in a Cluster after its connection was lost. Close it after its last user has ended.
+func (a Address) Open(b Bounds) redis.UniversalClient {
+	// Without this the client shakes hands for a feature of Redis Enterprise and relaxes the time-outs.
+	plain := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	switch {
+	case a.sentinel != nil:
+		o := *a.sentinel
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
+		b.apply(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.PoolSize, &o.MinIdleConns)
+		return redis.NewFailoverClient(&o)
+	case a.cluster != nil:
+		o := *a.cluster
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.MaintNotificationsConfig = -1, 1, true, plain
+		o.DisableRoutingPolicies = true // they cost a question for the list of commands, and serve none that is sent here
+		b.apply(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.PoolSize, &o.MinIdleConns)
+		return redis.NewClusterClient(&o)
+	default:
+		o := *a.server
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.MaintNotificationsConfig = -1, 1, true, plain
+		b.apply(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.PoolSize, &o.MinIdleConns)
+		return redis.NewClient(&o)
+	}
+}
+
+func (b Bounds) apply(dial, read, write, pool *time.Duration, size, idle *int) {
+	if b.Dial > 0 {
+		*dial = b.Dial
+	}
+	if b.IO > 0 {
+		*read, *write, *pool = b.IO, b.IO, b.IO
+	}
+	if b.Connections > 0 {
+		*size, *idle = b.Connections, b.Connections
+	}
+}
