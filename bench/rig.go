@@ -36,6 +36,7 @@ type rig struct {
 	edges, controls []*member
 	operator        *member // the command line: a process for each command, but always the same links
 	owner           *pgxpool.Pool
+	stores          stores
 	stale           []time.Duration // S of each edge
 
 	mu     sync.Mutex
@@ -68,7 +69,36 @@ func build(ctx context.Context, flags ...string) (bin string, err error) {
 
 // openRig starts a rig of the programs in bin. stale is S of all edges but the last. What they write goes to log.
 func openRig(ctx context.Context, bin string, stale time.Duration, log io.Writer) (r *rig, err error) {
-	r = &rig{stale: []time.Duration{stale, stale, 0}}
+	return openRigOn(ctx, bin, stale, log, proxied{})
+}
+
+// stores is what a rig has for Postgres and Redis, beside those of the stack, and how its members reach them.
+type stores interface {
+	// start is called before the members start.
+	start(ctx context.Context, r *rig) error
+	// database returns the URL by which a member, or who is none (nil), reaches what url names in the stack, redis that of its Redis.
+	database(url string, m *member) string
+	redis(m *member) string
+	close() error
+}
+
+// proxied is the stores of the stack, behind the proxies of each member.
+type proxied struct{}
+
+func (proxied) start(context.Context, *rig) error { return nil }
+func (proxied) redis(m *member) string            { return "redis://" + m.redis.Addr() }
+func (proxied) close() error                      { return nil }
+
+func (proxied) database(url string, m *member) string {
+	if m == nil {
+		return url
+	}
+	return through(url, m.postgres)
+}
+
+// openRigOn is openRig on other stores.
+func openRigOn(ctx context.Context, bin string, stale time.Duration, log io.Writer, on stores) (r *rig, err error) {
+	r = &rig{stale: []time.Duration{stale, stale, 0}, stores: on}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
@@ -93,10 +123,13 @@ func openRig(ctx context.Context, bin string, stale time.Duration, log io.Writer
 	if err = replicate(ctx, r.second, r.Redis); err != nil {
 		return r, err
 	}
-	if r.owner, err = pgxpool.New(ctx, r.Owner); err != nil {
+	if err = on.start(ctx, r); err != nil {
 		return r, err
 	}
 	if err = r.enlist(addrs); err != nil {
+		return r, err
+	}
+	if r.owner, err = pgxpool.New(ctx, on.database(r.Owner, nil)); err != nil {
 		return r, err
 	}
 	group, starting := errgroup.WithContext(ctx)
@@ -114,7 +147,7 @@ func (r *rig) enlist(addrs []string) (err error) {
 			return err
 		}
 		settings := []string{
-			"DATABASE_URL=" + through(r.Edge, m.postgres), "REDIS_URL=redis://" + m.redis.Addr(),
+			"DATABASE_URL=" + r.stores.database(r.Edge, m), "REDIS_URL=" + r.stores.redis(m),
 			"EDGE_LEASE=" + lease.String(), "EDGE_STALE_IF_ERROR=" + r.stale[i].String(), "TRUSTED_PROXIES=127.0.0.1/32",
 		}
 		m.launch = func() (*stack.Node, error) { return r.LaunchEdge(m.addr, settings...) }
@@ -125,7 +158,7 @@ func (r *rig) enlist(addrs []string) (err error) {
 		if err := m.link(r.Postgres.Addr(), r.Redis.Addr()); err != nil {
 			return err
 		}
-		settings := []string{"DATABASE_URL=" + through(r.Control, m.postgres), "REDIS_URL=redis://" + m.redis.Addr()}
+		settings := []string{"DATABASE_URL=" + r.stores.database(r.Control, m), "REDIS_URL=" + r.stores.redis(m)}
 		m.launch = func() (*stack.Node, error) { return r.LaunchControl(m.addr, settings...) }
 		r.controls = append(r.controls, m)
 	}
@@ -164,7 +197,7 @@ func (r *rig) linked() []*member { return append(r.members(), r.operator) }
 
 // operate runs an operator's command over the operator's links.
 func (r *rig) operate(ctx context.Context, arguments ...string) ([]byte, error) {
-	return r.OperateThrough(ctx, through(r.Control, r.operator.postgres), "redis://"+r.operator.redis.Addr(), arguments...)
+	return r.OperateThrough(ctx, r.stores.database(r.Control, r.operator), r.stores.redis(r.operator), arguments...)
 }
 
 // close stops everything and removes the folder. No fault that is still there holds it up.
@@ -182,6 +215,7 @@ func (r *rig) close(ctx context.Context) error {
 	if r.second != nil {
 		errs = append(errs, r.second.Kill())
 	}
+	errs = append(errs, r.stores.close())
 	if r.Stack != nil {
 		errs = append(errs, r.Redis.Kill(), r.Postgres.StopImmediate(), r.Stack.Close(ctx))
 		if elsewhere := r.PostgresElsewhere(); elsewhere != "" {

@@ -23,6 +23,7 @@ type workload struct {
 	atLeast                time.Duration // how long the run goes on anyhow
 	faults                 []nemesis     // what there is to go wrong
 	oneByOne               bool          // each of them once, in place of faults at random
+	rounds                 int           // if not 0: all of them in turn so many times, in place of that
 	untilFound             bool          // end with the first finding
 }
 
@@ -151,11 +152,14 @@ func (r *run) attack(ctx context.Context) error {
 	r.warmUp(ctx)
 	random := r.random(0)
 	waves := endless(r.rig, random, r.load.faults)
-	if r.load.oneByOne {
+	switch {
+	case r.load.oneByOne:
 		waves = eachOnce(r.rig, random, r.load.faults)
+	case r.load.rounds > 0:
+		waves = inTurn(r.rig, random, r.load.faults, r.load.rounds)
 	}
 	for wave := range waves {
-		if ctx.Err() != nil || !r.load.oneByOne && r.enough() {
+		if ctx.Err() != nil || !r.load.oneByOne && r.load.rounds == 0 && r.enough() {
 			return nil
 		}
 		if err := r.strike(ctx, wave.attacks); err != nil {

@@ -57,6 +57,20 @@ func endless(r *rig, random *rand.Rand, all []nemesis) iter.Seq[wave] {
 	}
 }
 
+// inTurn are all faults one after the other, in so many rounds.
+func inTurn(r *rig, random *rand.Rand, all []nemesis, rounds int) iter.Seq[wave] {
+	return func(yield func(wave) bool) {
+		for range rounds {
+			for _, n := range all {
+				w := wave{attacks: []chosen{choose(r, random, n)}, pause: between(random, lease, 2*lease)}
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // When each fault is made once, all must end in time. They are as many at the same time as crowds says of their kind, for as long
 // as holds says at most, with a breath between them. An ambush is disturbed by others, and may need a lease and some time to show.
 var (

@@ -30,6 +30,23 @@ func (p *Postgres) Backup(ctx context.Context, dir, standby string) error {
 	return c.run(ctx, "pg_basebackup", arguments...)
 }
 
+// Follow makes the stopped server, whose data it drops, a standby of another one of the same superuser, by that name, and starts it.
+func (p *Postgres) Follow(ctx context.Context, primary *Postgres, standby string) error {
+	p.mu.Lock()
+	running := p.child.running()
+	p.mu.Unlock()
+	if running {
+		return errors.New("follow another PostgreSQL: it runs")
+	}
+	if err := os.RemoveAll(p.cluster.data()); err != nil {
+		return err
+	}
+	if err := primary.Backup(ctx, p.Dir, standby); err != nil {
+		return err
+	}
+	return p.Start(ctx)
+}
+
 // SetBack puts the data of the stopped server back to what is in a folder that Backup made, which stays as it is. To PostgreSQL that is a
 // crash at the time of the backup: no new timeline begins.
 func (p *Postgres) SetBack(dir string) error {

@@ -154,6 +154,21 @@ func (p *Postgres) StopImmediate() error {
 	return p.end(context.Background(), syscall.SIGQUIT, killTimeout)
 }
 
+// Kill ends all processes of the server at once, as a power failure would.
+func (p *Postgres) Kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.child.running() {
+		return nil
+	}
+	// Stopped first, so that none is born or answers in between.
+	if err := errors.Join(p.signalAll(syscall.SIGSTOP), p.signalAll(syscall.SIGKILL)); err != nil {
+		return err
+	}
+	<-p.child.exited
+	return nil
+}
+
 // Restart is Stop and Start.
 func (p *Postgres) Restart(ctx context.Context) error {
 	return errors.Join(p.Stop(ctx), p.Start(ctx))

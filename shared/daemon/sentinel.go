@@ -62,14 +62,25 @@ func (s *Sentinels) URL() string {
 	return "redis+sentinel://" + strings.Join(addrs, ",") + "/0?master_name=" + primaryName
 }
 
-// Promoted waits until the Sentinels lead to the second server and it takes writes.
-func (s *Sentinels) Promoted(ctx context.Context) error {
+// Promoted waits until the Sentinels lead to a server and it takes writes.
+func (s *Sentinels) Promoted(ctx context.Context, server *Redis) error {
 	for _, w := range s.Watch {
-		if err := w.says(ctx, "INFO sentinel", "address="+s.Servers[1].Addr()); err != nil {
+		if err := w.says(ctx, "INFO sentinel", "address="+server.Addr()); err != nil {
 			return err
 		}
 	}
-	return s.Servers[1].says(ctx, "INFO replication", "role:master")
+	return server.says(ctx, "INFO replication", "role:master")
+}
+
+// Rejoin starts a server that was killed, empty, as the replica of the present primary, and waits until it may be promoted.
+func (s *Sentinels) Rejoin(ctx context.Context, former, primary *Redis) error {
+	if err := former.Start(ctx); err != nil {
+		return err
+	}
+	if _, err := former.Tell(ctx, "REPLICAOF 127.0.0.1 "+primary.portText()); err != nil {
+		return err
+	}
+	return primary.says(ctx, "INFO replication", "state=online")
 }
 
 // Close ends all of them.
