@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,7 +20,9 @@ type fleet struct {
 	*stack.Stack
 	controls, edges []*stack.Node
 	edgeSettings    []string // of every edge, beside those that the stack gives it
+	controlSettings []string // of every control
 	dir             string
+	programs        string // their folder, if it is to be removed with the fleet
 }
 
 // launch builds and starts a fleet in a temporary folder. What the programs write goes to log. Without an edge its short URLs lead
@@ -29,33 +30,39 @@ type fleet struct {
 func launch(ctx context.Context, controls, edges int, log io.Writer, edgeSettings ...string) (f *fleet, err error) {
 	// Readers stand for many clients: they say who they are, and the edges believe it.
 	f = &fleet{edgeSettings: append([]string{"TRUSTED_PROXIES=127.0.0.1/32"}, edgeSettings...)}
+	bin, err := build(ctx)
+	if err != nil {
+		return f, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close(context.WithoutCancel(ctx)))
 		}
 	}()
+	f.programs = bin
+	return f, f.launch(ctx, bin, controls, edges, log)
+}
+
+// launch starts a fleet of the programs in bin. The caller closes it, also when there is an error.
+func (f *fleet) launch(ctx context.Context, bin string, controls, edges int, log io.Writer) (err error) {
 	if f.dir, err = os.MkdirTemp("", "deeplink-bench-"); err != nil {
-		return f, err
-	}
-	bin := filepath.Join(f.dir, "bin")
-	if err = stack.Build(ctx, bin); err != nil {
-		return f, err
+		return err
 	}
 	addrs, err := freeAddrs(controls + max(edges, 1))
 	if err != nil {
-		return f, err
+		return err
 	}
 	f.Stack, err = stack.Open(ctx, stack.Options{
 		Dir: f.dir, Bin: bin, Durable: true, LinkBase: "http://" + addrs[controls], Output: &lockedWriter{out: log},
 	})
 	if err != nil {
-		return f, err
+		return err
 	}
 	f.controls, f.edges = make([]*stack.Node, controls), make([]*stack.Node, edges)
 	group, starting := errgroup.WithContext(ctx)
 	for i := range controls {
 		group.Go(func() (err error) {
-			f.controls[i], err = f.StartControl(starting, addrs[i])
+			f.controls[i], err = f.StartControl(starting, addrs[i], f.controlSettings...)
 			return err
 		})
 	}
@@ -65,7 +72,7 @@ func launch(ctx context.Context, controls, edges int, log io.Writer, edgeSetting
 			return err
 		})
 	}
-	return f, group.Wait()
+	return group.Wait()
 }
 
 // edgeAddrs are the addresses of the edges, which they keep when they are restarted.
@@ -92,7 +99,7 @@ func (f *fleet) close(ctx context.Context) error {
 			errs = append(errs, os.RemoveAll(elsewhere))
 		}
 	}
-	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
+	return errors.Join(append(errs, os.RemoveAll(f.dir), os.RemoveAll(f.programs))...)
 }
 
 func freeAddrs(n int) ([]string, error) {

@@ -16,6 +16,8 @@
 //
 // `bench failover` does the same while Redis fails over under Sentinels, and Postgres to its synchronous standby (failovers.go).
 //
+// `bench upgrade` replaces every program of a fleet, with a migration between (upgrade.go), behind nginx (front.go).
+//
 // `bench speed` measures redirects a second on one core:
 //
 //	speed.go     the command: rounds of turns, then latencies at one rate (speedlatency.go; speedreport.go: the tables,
@@ -62,6 +64,7 @@ type commands struct {
 	Events    eventsCommand    `cmd:"" help:"Report events as phones do: while controls are killed, or as many as there is room for."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
 	Failover  failoverCommand  `cmd:"" help:"Kill the primaries of a Redis under Sentinels and of a Postgres with a standby, and judge every answer."`
+	Upgrade   upgradeCommand   `cmd:"" help:"Replace all programs by the next version and back, under load and behind nginx."`
 	Speed     speedCommand     `cmd:"" help:"Redirects a second on one core, beside nginx and bare servers in Go."`
 	Soak      soakCommand      `cmd:"" help:"Ask an edge for most of what it can answer, for long, while links are edited; look for what grows."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`

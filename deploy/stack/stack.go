@@ -95,6 +95,9 @@ func (s *Stack) open(ctx context.Context) (err error) {
 	return err
 }
 
+// Use makes dir the folder of all programs that are started from now on. No other method may run meanwhile.
+func (s *Stack) Use(dir string) { s.options.Bin = dir }
+
 // PostgresElsewhere returns the folder of Postgres's data when it is not in that of the options, because PostgreSQL's user cannot
 // reach it there, and "" otherwise.
 func (s *Stack) PostgresElsewhere() string {
