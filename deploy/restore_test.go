@@ -1,0 +1,219 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"deeplink/deploy/stack"
+	"deeplink/shared/daemon"
+)
+
+var restoreBlock = regexp.MustCompile("(?s)```bash restore\n(.*?)```")
+
+// The lines of README.md, as PostgreSQL's user would type them.
+func TestRestoreOnAFreshMachine(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := restoreBlock.FindSubmatch(readme)
+	if block == nil {
+		t.Fatal("README.md has no block \"bash restore\"")
+	}
+	dir, err := os.MkdirTemp("", "deeplink-restore-") // PostgreSQL's user cannot enter t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	bin, old, fresh := filepath.Join(dir, "bin"), openStack(t, dir), filepath.Join(dir, "fresh")
+	if err := os.MkdirAll(fresh, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(fresh, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	path := makeLink(t, old)
+
+	address, err := daemon.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := func(database string) string {
+		u, err := url.Parse(database)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Host = address
+		return u.String()
+	}
+	data := filepath.Join(fresh, "data")
+	server := postgresUser(t, fresh, "PATH="+strings.Join([]string{bin, postgresPrograms(t), os.Getenv("PATH")}, ":"), "OWNER_URL="+old.Owner, "FRESH_OWNER_URL="+moved(old.Owner), "PGDATA="+data,
+		"SERVER_OPTIONS=-c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c port="+address[strings.LastIndexByte(address, ':')+1:])
+	t.Cleanup(func() { server(context.Background(), `pg_ctl stop --mode=immediate --silent --pgdata="$PGDATA"`) })
+	if out, err := server(t.Context(), "set -euo pipefail\n"+string(block[1])); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+
+	edge, err := old.LaunchEdge(freeAddress(t), "DATABASE_URL="+moved(old.Edge))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { edge.Kill() })
+	if err := edge.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if status := click(t, edge.URL()+path); status != http.StatusFound {
+		t.Errorf("an edge on the restored database answers %d, expected 302", status)
+	}
+	// What is not equal must be seen.
+	if out, err := server(t.Context(), "set -euo pipefail\n"+strings.SplitAfter(string(block[1]), "\n}\n")[0]+
+		`psql --quiet --command="update links set path = '/other'" "$FRESH_OWNER_URL"; contents "$FRESH_OWNER_URL" | diff contents.txt -`); err == nil {
+		t.Errorf("a link with another path counts as equal\n%s", out)
+	}
+}
+
+func openStack(t *testing.T, dir string) *stack.Stack {
+	t.Helper()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "bin")
+	if err := stack.Build(t.Context(), bin); err != nil {
+		t.Fatal(err)
+	}
+	var log lockedBuffer
+	s, err := stack.Open(t.Context(), stack.Options{Dir: filepath.Join(dir, "old"), Bin: bin, LinkBase: "http://127.0.0.1:1", Output: &log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if elsewhere := s.PostgresElsewhere(); elsewhere != "" {
+			os.RemoveAll(elsewhere)
+		}
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	return s
+}
+
+// lockedBuffer takes what several programs write.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// makeLink makes an organization with a link, and returns its path.
+func makeLink(t *testing.T, s *stack.Stack) string {
+	t.Helper()
+	made, err := s.Operate(t.Context(), s.Control, "org", "create", "--name=Acme", "--org-key=acme", "--plan=growth", "--app-config=demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := regexp.MustCompile(`svc_api_\w+`).FindString(string(made))
+	control, err := s.StartControl(t.Context(), freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.Stop(context.Background(), time.Minute)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, control.URL()+"/links", strings.NewReader(`{"path":"/sale","shortCode":"sale","fallbackUrl":"https://example.com/sale"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusCreated {
+		t.Fatalf("POST /links: %d", response.StatusCode)
+	}
+	return "/acme/sale"
+}
+
+func click(t *testing.T, address string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultTransport.RoundTrip(request) // follows nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.StatusCode
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	addr, err := daemon.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// postgresPrograms is the folder of PostgreSQL's programs, which Debian does not put on the PATH.
+func postgresPrograms(t *testing.T) string {
+	t.Helper()
+	if found, err := filepath.Glob("/usr/lib/postgresql/*/bin"); err == nil && len(found) > 0 {
+		return found[len(found)-1]
+	}
+	program, err := exec.LookPath("pg_ctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(program)
+}
+
+// postgresUser returns who runs scripts in dir as PostgreSQL's user, or as this one when that is not root.
+func postgresUser(t *testing.T, dir string, environment ...string) func(ctx context.Context, script string) ([]byte, error) {
+	t.Helper()
+	attributes := &syscall.SysProcAttr{}
+	if os.Geteuid() == 0 {
+		account, err := user.Lookup("postgres")
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, _ := strconv.ParseUint(account.Uid, 10, 32)
+		gid, _ := strconv.ParseUint(account.Gid, 10, 32)
+		attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	return func(ctx context.Context, script string) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, "bash", "-c", script)
+		cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, append(environment, "LC_ALL=C.UTF-8"), attributes
+		return cmd.CombinedOutput()
+	}
+}
