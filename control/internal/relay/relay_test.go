@@ -296,7 +296,7 @@ func TestRestoreLeavesNothingOfWhatWasKnown(t *testing.T) {
 	if err := server.Backup(t.Context(), backup, ""); err != nil {
 		t.Fatal(err)
 	}
-	const lease, hold = 100 * time.Millisecond, 4 * time.Second
+	const lease, hold = 100 * time.Millisecond, time.Hour
 	f.edge(t, "late", first, lease, hold)
 	c := f.commit(t)
 	f.exec(t, `update edges set applied = pg_current_snapshot(), renewals = renewals + 1`)
@@ -312,12 +312,15 @@ func TestRestoreLeavesNothingOfWhatWasKnown(t *testing.T) {
 	})
 	f.await(t, f.commit(t)).must(t, Pending, drift(lease), 3*time.Second)
 	f.await(t, feed.Change{XID: c.XID}).must(t, Pending, drift(lease), 3*time.Second)
-	f.until(t, "the end of its hold", func() bool {
+	f.edge(t, "late", first, lease, hold) // it has polled
+	f.exec(t, `update edges set applied = pg_current_snapshot()`)
+	f.until(t, "its row", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return len(f.view.edges) == 0
+		return !f.view.edges[process{"late", first}].lost
 	})
-	f.await(t, f.commit(t)).must(t, Complete, 0, time.Second)
+	f.exec(t, `delete from edges`) // and left
+	f.await(t, f.commit(t)).must(t, Complete, 0, 3*time.Second)
 }
 
 func TestRowThatWasSetBackHasMoved(t *testing.T) {
@@ -333,5 +336,22 @@ func TestRowThatWasSetBackHasMoved(t *testing.T) {
 		if got := next.edges[process{"a", first}].moved.Equal(longAgo); got != stood {
 			t.Errorf("history %s after 1: a row with the same renewals stood still: %v, expected %v", history, got, stood)
 		}
+	}
+}
+
+func TestEdgeWhoseRowWasLostIsWaitedForUntilItsHoldIsOver(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	last := &view{Point: feed.Point{History: "1"}, edges: map[process]edge{{"a", first}: {renewals: 1, hold: time.Second, moved: now.Add(-time.Hour)}}}
+	for _, look := range []struct {
+		after time.Duration
+		there bool
+	}{{0, true}, {time.Second, true}, {drift(time.Second), false}, {time.Hour, false}} {
+		next := &view{Point: feed.Point{History: "2"}, begun: now.Add(look.after), edges: make(map[process]edge)}
+		next.follow(last, now.Add(look.after))
+		if _, there := next.edges[process{"a", first}]; there != look.there {
+			t.Errorf("%v after its row was lost the edge is waited for: %v, expected %v", look.after, there, look.there)
+		}
+		last = next
 	}
 }
