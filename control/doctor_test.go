@@ -143,6 +143,8 @@ func TestDoctorNamesEachPlantedFault(t *testing.T) {
 			[]string{"error edge addresses: not reached: lost at"}},
 		{"edge of another version", func(t *testing.T, w *world) []string { w.liveEdge("new", answering(t, "2")); return nil },
 			[]string{"warning edge versions: new speaks 2"}},
+		{"edges of two releases", in(`update edges set release = 'v1'; insert into edges (slot, incarnation, lease_ms, hold_ms, release) values ('dead', gen_random_uuid(), 1000, 1000, 'v2')`),
+			[]string{"error edge leases: no sign of life in dead", "warning releases: v1: healthy; v2: dead"}},
 		{"two edges in one slot", func(t *testing.T, w *world) []string {
 			w.exec(`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('both', gen_random_uuid(), 2000, 2000)`)
 			w.repeat(`update edges set incarnation = gen_random_uuid() where slot = 'both'`)

@@ -22,6 +22,7 @@ import (
 	"deeplink/shared/bus"
 	"deeplink/shared/feed"
 	"deeplink/shared/postgres"
+	"deeplink/shared/release"
 )
 
 // insufficientPrivilege is how a statement fails that the role may not run.
@@ -212,7 +213,34 @@ func (d *doctor) edges() {
 	} else {
 		d.ok("edge slots", "each is held by one edge")
 	}
+	d.releases(first)
 	d.visit(ctx, slices.DeleteFunc(first, func(e store.EdgeRow) bool { return slices.Contains(still, e.Slot) }))
+}
+
+// releases compares those of the edges with each other and with that of this control. What nobody knows is not compared.
+func (d *doctor) releases(edges []store.EdgeRow) {
+	const check = "releases"
+	slots := make(map[string][]string)
+	for _, e := range edges {
+		if e.Release != "" {
+			slots[e.Release] = append(slots[e.Release], e.Slot)
+		}
+	}
+	if own := release.Version(); own != "" {
+		slots[own] = append(slots[own], "this control")
+	}
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(slots)) {
+		found = append(found, name+": "+strings.Join(slots[name], ", "))
+	}
+	switch len(found) {
+	case 0:
+		d.ok(check, "nobody knows theirs")
+	case 1:
+		d.ok(check, "all that know theirs are "+found[0])
+	default:
+		d.add(checkWarning, check, strings.Join(found, "; "), "go on with the upgrade, or back")
+	}
 }
 
 // watch returns the rows, the slots of those that stood still for their lease, and what is wrong with slots.

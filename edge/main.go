@@ -20,6 +20,7 @@ import (
 	"deeplink/edge/internal/replica"
 	"deeplink/shared/admin"
 	"deeplink/shared/bus"
+	"deeplink/shared/release"
 )
 
 // Exit codes.
@@ -99,7 +100,7 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	}
 	pages := new(errorPages)
 	links, err := replica.New(replica.Options{
-		Database: database, Redis: hints, Slot: slot, Address: c.address(public.Addr()),
+		Database: database, Redis: hints, Slot: slot, Address: c.address(public.Addr()), Release: release.Version(),
 		Lease: c.Lease, StaleIfError: c.StaleIfError, CacheBytes: c.CacheBytes, Load: loadFrom(from, string(c.LinkBaseURL), pages), Log: log,
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 	"control": {
 		allowed: []string{
 			`select id, xid, tags from changes`, `delete from changes where xid < '1'`, `select id, xid from deleted_links`, `delete from deleted_links`,
-			`select slot, incarnation, renewals, lease_ms, hold_ms, applied, address from edges`, `delete from edges`,
+			`select slot, incarnation, renewals, lease_ms, hold_ms, applied, address, release from edges`, `delete from edges`,
 			`select nonce from match_redemptions`, `delete from match_redemptions where matched_at < now()`,
 			`insert into audit_log (id, organization_id, actor_type, actor_id, actor_display_key, ip, request_id, action, target_type, target_id, detail)
 			 values (gen_random_uuid(), gen_random_uuid(), 'key', 'a', 'b', '::1', 'c', 'link.create', 'link', gen_random_uuid(), '{}')`,

@@ -179,12 +179,13 @@ func (s *Store) MissingEventPartitions(ctx context.Context) ([]string, error) {
 // EdgeRow is a row of edges.
 type EdgeRow struct {
 	Slot, Incarnation, Address string
+	Release                    string // "" when the edge does not say
 	Renewals                   int64
 	Lease, Hold                time.Duration
 }
 
 const edgeRowsSQL = `
-	select slot, incarnation::text, coalesce(address, ''), renewals, lease_ms * interval '1 ms', hold_ms * interval '1 ms' from edges order by slot`
+	select slot, incarnation::text, coalesce(address, ''), coalesce(release, ''), renewals, lease_ms * interval '1 ms', hold_ms * interval '1 ms' from edges order by slot`
 
 // EdgeRows returns all rows of edges. One that has moved since an earlier look is of an edge that lives.
 func (s *Store) EdgeRows(ctx context.Context) (all []EdgeRow, err error) {

@@ -126,7 +126,7 @@ func (w window) trusts(next window) bool {
 }
 
 const upsertEdge = `
-insert into edges as e (slot, incarnation, lease_ms, hold_ms, applied, address) values ($1, $2, $3, $4, $5::text::pg_snapshot, $6)
+insert into edges as e (slot, incarnation, lease_ms, hold_ms, applied, address, release) values ($1, $2, $3, $4, $5::text::pg_snapshot, $6, nullif($7, ''))
 on conflict (slot) do update set renewals = e.renewals + 1, applied = excluded.applied, address = excluded.address
 where e.incarnation = excluded.incarnation`
 
@@ -149,7 +149,7 @@ func (p *poller) row() []any {
 		text := p.last.Snapshot.String()
 		applied = &text
 	}
-	return []any{o.Slot, p.replica.incarnation, o.Lease.Milliseconds(), (o.Lease + o.StaleIfError).Milliseconds(), applied, p.address}
+	return []any{o.Slot, p.replica.incarnation, o.Lease.Milliseconds(), (o.Lease + o.StaleIfError).Milliseconds(), applied, p.address, o.Release}
 }
 
 const selectWindow = `

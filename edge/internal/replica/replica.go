@@ -41,7 +41,7 @@ type Answer struct {
 // Load asks Postgres for one key, given as its two parts. It must read the primary, after it was called.
 type Load func(ctx context.Context, domain, code string) (Answer, error)
 
-// Options say how a replica works. All but Address are required.
+// Options say how a replica works. All but Address and Release are required.
 type Options struct {
 	// Database reaches the primary as the edge's role; the replica keeps one connection of its own to it.
 	Database *pgx.ConnConfig
@@ -52,6 +52,8 @@ type Options struct {
 	// Address is host and port at which control reaches this edge itself, past any balancer, so that its canary can ask it. Without a
 	// host (":8080") it gets the one from which the database is reached. Empty: control can't.
 	Address string
+	// Release names what runs here, for whoever looks at the table edges. Empty: not known.
+	Release string
 	// Lease is L: how long after the begin of a poll the cache may answer.
 	Lease time.Duration
 	// StaleIfError is S: how much longer it may while Postgres cannot be reached. 0: not at all.

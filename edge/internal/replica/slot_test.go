@@ -69,3 +69,18 @@ func TestRowThatWasDeletedIsMadeAnew(t *testing.T) {
 		return rows == 1
 	})
 }
+
+func TestRowSaysWhichReleaseTheEdgeIs(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"v1.2.3", ""} {
+		f := newFixture(t, func(o *Options) { o.Release = name })
+		f.untilReady(t)
+		var told *string
+		if err := f.owner.QueryRow(t.Context(), `select release from edges`).Scan(&told); err != nil {
+			t.Fatal(err)
+		}
+		if (told == nil) != (name == "") || told != nil && *told != name {
+			t.Errorf("release %q: the row says %v", name, told)
+		}
+	}
+}

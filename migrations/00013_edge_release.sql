@@ -1,0 +1,4 @@
+-- +goose Up
+-- Edges of the version before say nothing here, and go on as they are.
+alter table edges add column release text check (length(release) between 1 and 100);
+comment on column edges.release is 'Which release the edge is, for control doctor to compare. Null: not known.';
