@@ -42,6 +42,11 @@ type server struct {
 	roleClaim string
 }
 
+// surfaces are those whose requests are limited here.
+var surfaces = []ratelimit.Surface{
+	ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration,
+}
+
 // newServer returns a server over backends, whose relay and sessions have to be run. The error says which setting is bad.
 func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) {
 	sessions, err := c.portalSettings.sessions(log)
@@ -52,9 +57,8 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
-	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix),
-		ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration)
-	return &server{
+	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix), surfaces...)
+	s := &server{
 		store:     store.New(b.requests, string(c.LinkBaseURL)),
 		phones:    store.New(b.phones, string(c.LinkBaseURL)),
 		relay:     relay.New(b.relay, b.hints, log),
@@ -70,7 +74,9 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 
 		console:   c.consoleSettings,
 		roleClaim: c.RoleClaim,
-	}, nil
+	}
+	s.store = s.store.Telling(s.changed)
+	return s, nil
 }
 
 // route is an operation as the document declares it, with its method and path, and what answers it.

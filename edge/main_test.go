@@ -254,7 +254,7 @@ func TestRequestsAreLoggedAtDebugWithoutWhatTheySay(t *testing.T) {
 	until(t, "the requests are logged", func() bool {
 		return strings.Contains(e.log.String(), "kind=link status=404") && strings.Count(e.log.String(), "msg=connection") == 2
 	})
-	if log := e.log.String(); !strings.Contains(log, "find-me") || strings.Contains(log, "hidden") {
+	if log := e.log.String(); !strings.Contains(log, "requestId=find-me network=127.0.0.0/24") || strings.Contains(log, "hidden") {
 		t.Errorf("logged:\n%s", log)
 	}
 }

@@ -79,6 +79,11 @@ func (l *Limiter) Fallbacks() int64 {
 	return l.fallbacks.Load()
 }
 
+// Up reports whether Redis answered when it was last asked.
+func (l *Limiter) Up() bool {
+	return l.retryAt.Load() == 0
+}
+
 // mayTry reports whether this request is the one that finds out whether Redis is up again.
 func (l *Limiter) mayTry() bool {
 	at := l.retryAt.Load()

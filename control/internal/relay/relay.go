@@ -81,6 +81,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	group.Go(func() error { r.watch(ctx); return nil })
 	group.Go(func() error {
 		bus.Hear(ctx, r.redis, feed.Acks, r.acknowledged, func(err error) {
+			r.counts.hearing.Store(err == nil)
 			if err != nil {
 				r.log.Warn("acknowledgements are lost until the subscription is back; changes complete by the edges' polls", "error", err)
 			}
