@@ -47,7 +47,7 @@ func (r *Relay) Collectors() []prometheus.Collector {
 		admin.RedisUp("acks", r.counts.hearing.Load),
 		admin.RedisUp("hints", func() bool { return !r.mute.Load() }),
 		gauge("edges", "Registered edges.", func() float64 { edges, _ := r.registered(); return float64(edges) }),
-		gauge("edges_silent", "Those of them whose row has not moved for longer than their lease: changes are pending because of them.",
+		gauge("edges_silent", "Registered edges whose row has not moved for longer than their lease: changes are pending because of them.",
 			func() float64 { _, silent := r.registered(); return float64(silent) }),
 		gauge("waiting_calls", "Calls that wait for the edges to forget.", func() float64 {
 			r.mu.Lock()
