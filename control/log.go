@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/http"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"deeplink/control/internal/store"
 	"deeplink/shared/clientip"
 )
@@ -17,6 +19,7 @@ func (s *server) about(x *exchange, r *http.Request) []slog.Attr {
 	}
 	for _, a := range []slog.Attr{
 		slog.String("organizationId", x.organizationID), slog.String("keyId", x.keyID), slog.String("subject", x.subject),
+		slog.String("traceId", traceID(r)),
 	} {
 		if a.Value.String() != "" {
 			attributes = append(attributes, a)
@@ -36,4 +39,12 @@ func (s *server) changed(r store.Recorded) {
 		slog.String("target", r.TargetType), slog.String("targetId", r.TargetID),
 		slog.String("requestId", r.Actor.RequestID), slog.String("network", clientip.Network(r.Actor.Address)),
 		slog.String("organizationId", r.OrganizationID), slog.String(by, r.Actor.ID))
+}
+
+// traceID names the trace that a request is part of; it is empty without tracing.
+func traceID(r *http.Request) string {
+	if id := trace.SpanContextFromContext(r.Context()).TraceID(); id.IsValid() {
+		return id.String()
+	}
+	return ""
 }

@@ -93,6 +93,10 @@ func (c *serveCommand) Run(t *task) error {
 	if err != nil {
 		return err
 	}
+	if s.tracing, err = openTracing(t.ctx, c.Collector, t.log); err != nil {
+		return err
+	}
+	defer s.tracing.close()
 	handler, err := s.handler()
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ type server struct {
 	limiter *ratelimit.Limiter
 	proxies clientip.Proxies
 	metrics *metrics
+	tracing *tracing
 	log     *slog.Logger
 	// linkBase is where the edges are, for the document.
 	linkBase  string
@@ -134,7 +135,7 @@ func (s *server) routes() []route {
 func (s *server) handler() (http.Handler, error) {
 	router := chi.NewRouter()
 	// The order matters: every answer has an id, a log line and, whatever happens, an envelope.
-	router.Use(begin, s.observe, s.survive, bound, s.plain)
+	router.Use(begin, s.trace, s.observe, s.survive, bound, s.plain)
 	router.NotFound(s.answer(func(*exchange, *http.Request) error { return errNoRoute }))
 	router.MethodNotAllowed(s.answer(refuseMethod))
 

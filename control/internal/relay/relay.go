@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"deeplink/shared/bus"
@@ -106,6 +108,8 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	if change.XID == 0 || r.isFinished(change.XID) {
 		return Complete
 	}
+	ctx, span := trace.SpanFromContext(ctx).TracerProvider().Tracer("deeplink/control/relay").Start(ctx, "wait for the edges")
+	defer span.End()
 	w := &wait{change: change, committed: time.Now(), acks: make(map[feed.Ack]struct{}), moved: make(chan struct{}, 1)}
 	r.join(w)
 	defer r.part(w)
@@ -114,6 +118,7 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	}
 	propagation := r.until(ctx, w, atMost)
 	r.counts.observe(propagation, time.Since(w.committed))
+	span.SetAttributes(attribute.String("deeplink.propagation", string(propagation)))
 	if propagation == Complete {
 		r.finish(change.XID)
 	}
