@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -210,4 +211,25 @@ func TestServeReportsALostListener(t *testing.T) {
 	if !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, expected that the listener is closed", err)
 	}
+}
+
+func TestAFailureIsForgottenWhenNothingIsAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var p admin.Pulse
+		p.Heard(errors.New("no answer"))
+		time.Sleep(time.Second)
+		if p.Up() {
+			t.Error("up a second after a failure")
+		}
+		p.Heard(nil)
+		if !p.Up() {
+			t.Error("down after a success")
+		}
+		p.Heard(errors.New("no answer"))
+		time.Sleep(2 * time.Minute)
+		if !p.Up() {
+			t.Error("down two minutes after a failure that nothing followed")
+		}
+	})
 }

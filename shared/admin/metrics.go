@@ -2,6 +2,8 @@ package admin
 
 import (
 	"runtime/debug"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,7 +41,7 @@ func buildInfo(program string) prometheus.Collector {
 // RedisUp is a gauge that is 1 while Redis answers for one of the uses that a program has for it, and 0 otherwise.
 func RedisUp(use string, up func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "deeplink_redis_up", Help: "1 when Redis answered last, 0 when it did not, by what it is asked for.",
+		Name: "deeplink_redis_up", Help: "0 when Redis did not answer last, and that is less than a minute ago, otherwise 1, by what it is asked for.",
 		ConstLabels: prometheus.Labels{"use": use},
 	}, func() float64 {
 		if up() {
@@ -47,6 +49,29 @@ func RedisUp(use string, up func() bool) prometheus.Collector {
 		}
 		return 0
 	})
+}
+
+// failureLasts is how long a failure counts when nothing is asked after it: on a quiet night nobody finds out that Redis is back.
+const failureLasts = time.Minute
+
+// Pulse is how the last of some exchanges went. The zero value is well.
+type Pulse struct {
+	failed atomic.Int64 // when the last one failed, in nanoseconds since 1970; 0 when it did not
+}
+
+// Heard notes how one went.
+func (p *Pulse) Heard(err error) {
+	var at int64
+	if err != nil {
+		at = time.Now().UnixNano()
+	}
+	p.failed.Store(at)
+}
+
+// Up reports whether the last one went well, or is a minute ago.
+func (p *Pulse) Up() bool {
+	at := p.failed.Load()
+	return at == 0 || time.Since(time.Unix(0, at)) > failureLasts
 }
 
 var (

@@ -12,6 +12,7 @@ import (
 type counts struct {
 	hintsLost, looksFailed atomic.Int64
 	hearing                atomic.Bool // the subscription to acknowledgements is there
+	sending                admin.Pulse // of hints
 	waits                  *prometheus.HistogramVec
 }
 
@@ -45,7 +46,7 @@ func (r *Relay) Collectors() []prometheus.Collector {
 		counter("hints_lost_total", "Hints that could not be sent.", &r.counts.hintsLost),
 		counter("edge_looks_failed_total", "Looks at the table edges that failed.", &r.counts.looksFailed),
 		admin.RedisUp("acks", r.counts.hearing.Load),
-		admin.RedisUp("hints", func() bool { return !r.mute.Load() }),
+		admin.RedisUp("hints", r.counts.sending.Up),
 		gauge("edges", "Registered edges.", func() float64 { edges, _ := r.registered(); return float64(edges) }),
 		gauge("edges_silent", "Registered edges whose row has not moved for longer than their lease: changes are pending because of them.",
 			func() float64 { _, silent := r.registered(); return float64(silent) }),

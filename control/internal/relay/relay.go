@@ -196,6 +196,7 @@ func (r *Relay) publish(ctx context.Context, change feed.Change) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
 	err := r.redis.Publish(ctx, feed.Hints, change.Encode()).Err()
+	r.counts.sending.Heard(err)
 	if err != nil {
 		r.counts.hintsLost.Add(1)
 	}

@@ -59,7 +59,7 @@ func (r *Replica) sendAcks(ctx context.Context, ids []int64) {
 		pipe.Publish(ctx, feed.Acks, ack.Encode())
 	}
 	_, err := pipe.Exec(ctx)
-	r.counts.mute.Store(err != nil)
+	r.counts.sending.Heard(err)
 	if err != nil {
 		r.counts.acksLost.Add(int64(len(ids)))
 		r.options.Log.Warn("acknowledgements lost", "count", len(ids), "error", err)

@@ -15,7 +15,7 @@ type counts struct {
 	pollErrors, hints, hintsMissed, subscriptionsLost, acksLost, loads, loadErrors, stale atomic.Int64
 
 	hearing atomic.Bool // the subscription to hints is there
-	mute    atomic.Bool // the last acknowledgements were not sent
+	sending admin.Pulse // of acknowledgements
 
 	pollTimes, pollGaps, loadTimes, misses prometheus.Histogram
 }
@@ -75,7 +75,7 @@ func (r *Replica) Collectors() []prometheus.Collector {
 		counter("load_errors_total", "Questions to Postgres that failed.", &c.loadErrors),
 		counter("stale_answers_total", "Answers from the cache while Postgres could not be reached.", &c.stale),
 		admin.RedisUp("hints", c.hearing.Load),
-		admin.RedisUp("acks", func() bool { return !c.mute.Load() }),
+		admin.RedisUp("acks", c.sending.Up),
 		seconds("lease_seconds", "EDGE_LEASE: how old a lease may be.", func() time.Duration { return r.options.Lease }),
 		seconds("stale_if_error_seconds", "EDGE_STALE_IF_ERROR: how much longer memory answers while Postgres cannot be reached.",
 			func() time.Duration { return r.options.StaleIfError }),
