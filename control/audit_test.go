@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,11 +135,43 @@ func TestEveryChangingRequestIsAuditedAndNoOtherIs(t *testing.T) {
 		t.Errorf("%d routes change something, 12 are in this test: %v", len(changing), changing)
 	}
 	control.stop()
+	checkChangesLogged(t, control.log.String(), o.ID, trail.Data)
 	text, log := fmt.Sprint(string(jsonOf(t, trail))), control.log.String()
 	for _, secret := range append(secrets, "hidden", owner.key) {
 		if strings.Contains(text, secret) || strings.Contains(log, secret) {
 			t.Errorf("%q is in the trail (%t) or in the log", secret, strings.Contains(text, secret))
 		}
+	}
+}
+
+// checkChangesLogged demands a line for each entry of the trail, in order, by its id, and no other.
+func checkChangesLogged(t *testing.T, log, organization string, trail []audited) {
+	t.Helper()
+	var expected, got []string
+	for _, e := range slices.Backward(trail) {
+		by := "keyId"
+		if e.Actor.Type == "user" {
+			by = "subject"
+		}
+		expected = append(expected, fmt.Sprint(e.ID, e.Action, e.Target, organization, *e.RequestID, "192.0.2.0/24", by, *e.Actor.ID))
+	}
+	for line := range strings.Lines(log) {
+		var l struct{ Msg, AuditID, Action, Target, TargetID, OrganizationID, RequestID, Network, KeyID, Subject string }
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if l.Msg != "change" {
+			continue
+		}
+		by := "keyId"
+		if l.Subject != "" {
+			by = "subject"
+		}
+		target := struct{ Type, ID string }{l.Target, l.TargetID}
+		got = append(got, fmt.Sprint(l.AuditID, l.Action, target, l.OrganizationID, l.RequestID, l.Network, by, l.KeyID+l.Subject))
+	}
+	if diff := cmp.Diff(expected, got); diff != "" {
+		t.Errorf("lines of changes (-in the trail +logged):\n%s", diff)
 	}
 }
 

@@ -97,6 +97,7 @@ func openPool(url settings.Database, size settings.Connections) (*pgxpool.Pool, 
 	config.MaxConnLifetimeJitter = 5 * time.Minute
 	postgres.BoundConnecting(&config.ConnConfig.Config, connectTimeout)
 	config.AfterConnect = postgres.Durable
+	config.ConnConfig.Tracer = statements{}
 	for name, value := range map[string]string{
 		"application_name":                    "deeplink control",
 		"statement_timeout":                   abandonedAfter,

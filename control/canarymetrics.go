@@ -50,7 +50,7 @@ func newCanaryMetrics() *canaryMetrics {
 		}),
 		unaddressed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "edges_without_address",
-			Help: "Those of them that do not say where they are reached, and are not asked.",
+			Help: "Registered edges that do not say where they are reached, and are not asked.",
 		}),
 	}
 	// What never happened is 0, not missing: an alert on its increase must see the first one.

@@ -115,6 +115,7 @@ type serveCommand struct {
 	ExtraHosts     []string             `name:"edge-extra-hosts" env:"EDGE_EXTRA_HOSTS" help:"More names of the shared host, as the edges have them, with commas between."`
 	Retention      time.Duration        `name:"events-retention" env:"EVENTS_RETENTION" default:"9600h" help:"How long what phones report is kept. It goes by whole days."`
 	Canary         time.Duration        `name:"control-canary" env:"CONTROL_CANARY" default:"10s" help:"How often to make a link, edit and delete it and see for each that every edge shows it. 0s: never."`
+	Collector      string               `name:"otlp-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" help:"OTLP collector that traces of requests are sent to, over HTTP. Without it there are none."`
 }
 
 // parseCommand reads the command line and the environment. The error says which setting is bad and why. Help goes to stdout, after
@@ -153,6 +154,9 @@ func (c *serveCommand) Validate() error {
 	}
 	if c.Canary != 0 && (c.Canary < minCanary || c.Canary > maxCanary) {
 		return fmt.Errorf("--control-canary ($CONTROL_CANARY) must be from %v to %v, or 0s", minCanary, maxCanary)
+	}
+	if err := checkEndpoint(c.Collector); err != nil {
+		return err
 	}
 	if err := c.portalSettings.check(); err != nil {
 		return err

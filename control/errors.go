@@ -140,8 +140,8 @@ func (s *server) refuse(x *exchange, r *http.Request, err error) {
 	}
 	p := problemOf(err)
 	if p.status == http.StatusInternalServerError || p.causeLogged {
-		s.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.Int("status", p.status),
-			slog.String("requestId", x.requestID), slog.String("cause", err.Error()))
+		s.log.LogAttrs(r.Context(), slog.LevelError, "request failed", append(s.about(x, r),
+			slog.Int("status", p.status), slog.String("cause", err.Error()))...)
 	}
 	x.refuse(r, p)
 }

@@ -96,13 +96,15 @@ func begin(next http.Handler) http.Handler {
 	})
 }
 
-// observe writes the log line and counts, once the answer is complete. Only what is listed here is ever logged of a
+// observe writes the log line and counts, once the answer is complete. Only what is listed here and in about is ever logged of a
 // request: no header, no body, no query, no path.
 func (s *server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		began := time.Now()
+		s.metrics.inFlight.Inc()
 		defer func() {
+			s.metrics.inFlight.Dec()
 			took := time.Since(began)
 			route := chi.RouteContext(r.Context()).RoutePattern()
 			if route == "" {
@@ -113,23 +115,12 @@ func (s *server) observe(next http.Handler) http.Handler {
 				status = statusClientGone
 			}
 			s.metrics.observe(route, r.Method, status, took)
-			attributes := []slog.Attr{
+			attributes := append([]slog.Attr{
 				slog.String("method", known(r.Method)),
 				slog.String("route", route),
 				slog.Int("status", status),
 				slog.Float64("ms", float64(took.Microseconds())/1000),
-				slog.String("requestId", x.requestID),
-				slog.String("network", s.network(r)),
-			}
-			if x.organizationID != "" {
-				attributes = append(attributes, slog.String("organizationId", x.organizationID))
-			}
-			if x.keyID != "" {
-				attributes = append(attributes, slog.String("keyId", x.keyID))
-			}
-			if x.subject != "" {
-				attributes = append(attributes, slog.String("subject", x.subject))
-			}
+			}, s.about(x, r)...)
 			s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attributes...)
 		}()
 		next.ServeHTTP(w, r)
@@ -149,20 +140,6 @@ func (s *server) client(r *http.Request) netip.Addr {
 	return s.proxies.Client(peer.Addr(), forwardedFor)
 }
 
-// network returns the /24 or /48 that the client is in: enough to see where a flood comes from, too little to name a person.
-func (s *server) network(r *http.Request) string {
-	client := s.client(r)
-	bits := 48
-	if client.Is4() {
-		bits = 24
-	}
-	network, err := client.Prefix(bits)
-	if err != nil || !network.IsValid() {
-		return ""
-	}
-	return network.String()
-}
-
 // survive turns a panic into a 500, logged once with its stack.
 func (s *server) survive(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,8 +152,8 @@ func (s *server) survive(next http.Handler) http.Handler {
 				panic(cause)
 			}
 			x := w.(*exchange)
-			s.log.LogAttrs(r.Context(), slog.LevelError, "panic", slog.String("requestId", x.requestID),
-				slog.String("cause", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))
+			s.log.LogAttrs(r.Context(), slog.LevelError, "panic", append(s.about(x, r),
+				slog.String("cause", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))...)
 			if x.status != 0 {
 				// Half an answer is out: only cutting it off tells the client.
 				panic(http.ErrAbortHandler)

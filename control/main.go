@@ -93,6 +93,10 @@ func (c *serveCommand) Run(t *task) error {
 	if err != nil {
 		return err
 	}
+	if s.tracing, err = openTracing(t.ctx, c.Collector, t.log); err != nil {
+		return err
+	}
+	defer s.tracing.close()
 	handler, err := s.handler()
 	if err != nil {
 		return err
@@ -100,9 +104,12 @@ func (c *serveCommand) Run(t *task) error {
 	httpServer := newHTTPServer(handler, t.log)
 	duty := store.New(b.duties, string(c.LinkBaseURL))
 	ready := &readiness{store: duty}
-	registry := admin.Metrics()
-	registry.MustRegister(s.metrics.collectors()...)
-	registry.MustRegister(s.relay.Collectors()...)
+	counts := newDutyMetrics()
+	var canary *canary
+	if c.Canary > 0 {
+		canary = newCanary(duty, s.relay, c.LinkBaseURL, c.Canary, t.log)
+	}
+	registry := s.registry(b, counts, canary)
 
 	// duties outlive the requests, which wait for them.
 	duties, endDuties := context.WithCancel(context.WithoutCancel(t.ctx))
@@ -110,15 +117,14 @@ func (c *serveCommand) Run(t *task) error {
 	group, ctx := errgroup.WithContext(t.ctx)
 	group.Go(func() error { return admin.Serve(duties, private, ready.check, registry) })
 	group.Go(func() error { return s.relay.Run(duties) })
-	group.Go(func() error { return (&purger{store: duty, log: t.log, retention: c.Retention}).run(duties) })
-	group.Go(func() error { return tendSearchIndexes(duties, duty, t.log) })
+	group.Go(func() error {
+		return (&purger{store: duty, log: t.log, metrics: counts, retention: c.Retention}).run(duties)
+	})
+	group.Go(func() error { return tendSearchIndexes(duties, duty, counts, t.log) })
 	if s.sessions != nil {
-		registry.MustRegister(s.sessions.Collectors()...)
 		group.Go(func() error { return s.sessions.Run(duties) })
 	}
-	if c.Canary > 0 {
-		canary := newCanary(duty, s.relay, c.LinkBaseURL, c.Canary, t.log)
-		registry.MustRegister(canary.metrics.collectors()...)
+	if canary != nil {
 		// It ends with the first signal: it needs the relay, and nobody needs it.
 		group.Go(func() error { return canary.run(ctx) })
 	}

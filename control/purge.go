@@ -26,6 +26,8 @@ const (
 type purger struct {
 	store *store.Store
 	log   *slog.Logger
+	// metrics are those of run alone.
+	metrics *dutyMetrics
 	// retention is how long what phones report is kept.
 	retention time.Duration
 	// moments are the points of the last kept minutes and the newest one before, the oldest first.
@@ -43,8 +45,9 @@ func (p *purger) run(ctx context.Context) error {
 	ticker := time.NewTicker(purgeEvery)
 	defer ticker.Stop()
 	for {
-		if err := errors.Join(p.makePartitions(ctx), p.purge(ctx, time.Now()), p.purgeAuditLog(ctx), p.purgeEvents(ctx)); err != nil && ctx.Err() == nil {
-			p.log.Warn("purge failed", "error", err)
+		err := errors.Join(p.makePartitions(ctx), p.purge(ctx, time.Now()), p.purgeAuditLog(ctx), p.purgeEvents(ctx))
+		if ctx.Err() == nil {
+			p.report(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -52,6 +55,16 @@ func (p *purger) run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// report counts a purge, and logs it when it failed.
+func (p *purger) report(err error) {
+	p.metrics.purges.WithLabelValues(result(err)).Inc()
+	if err != nil {
+		p.log.Warn("purge failed", "error", err)
+		return
+	}
+	p.metrics.purged.SetToCurrentTime()
 }
 
 // purge remembers what is finished now, and deletes what was finished kept ago.

@@ -213,7 +213,7 @@ func TestMetricsCountRequestsByPatternAlone(t *testing.T) {
 		`deeplink_control_requests_total{method="GET",route="/links/{id}",status="400"} 1`,
 		`deeplink_control_requests_total{method="GET",route="/links",status="401"} 1`,
 		`deeplink_control_requests_total{method="other",route="none",status="404"} 1`,
-		`deeplink_control_request_seconds_count{method="POST",route="/links"} 1`,
+		`deeplink_control_request_duration_seconds_count{method="POST",route="/links"} 1`,
 		`deeplink_control_rate_limit_fallbacks_total 0`,
 		`deeplink_control_edges 0`,
 		`go_goroutines`,

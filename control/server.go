@@ -27,6 +27,7 @@ type server struct {
 	limiter *ratelimit.Limiter
 	proxies clientip.Proxies
 	metrics *metrics
+	tracing *tracing
 	log     *slog.Logger
 	// linkBase is where the edges are, for the document.
 	linkBase  string
@@ -42,6 +43,11 @@ type server struct {
 	roleClaim string
 }
 
+// surfaces are those whose requests are limited here.
+var surfaces = []ratelimit.Surface{
+	ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration,
+}
+
 // newServer returns a server over backends, whose relay and sessions have to be run. The error says which setting is bad.
 func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) {
 	sessions, err := c.portalSettings.sessions(log)
@@ -52,9 +58,8 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
-	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix),
-		ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration)
-	return &server{
+	limiter := ratelimit.New(ratelimit.NewRedis(b.counter, limitPrefix), surfaces...)
+	s := &server{
 		store:     store.New(b.requests, string(c.LinkBaseURL)),
 		phones:    store.New(b.phones, string(c.LinkBaseURL)),
 		relay:     relay.New(b.relay, b.hints, log),
@@ -70,7 +75,9 @@ func newServer(b *backends, c *serveCommand, log *slog.Logger) (*server, error) 
 
 		console:   c.consoleSettings,
 		roleClaim: c.RoleClaim,
-	}, nil
+	}
+	s.store = s.store.Telling(s.changed)
+	return s, nil
 }
 
 // route is an operation as the document declares it, with its method and path, and what answers it.
@@ -128,7 +135,7 @@ func (s *server) routes() []route {
 func (s *server) handler() (http.Handler, error) {
 	router := chi.NewRouter()
 	// The order matters: every answer has an id, a log line and, whatever happens, an envelope.
-	router.Use(begin, s.observe, s.survive, bound, s.plain)
+	router.Use(begin, s.trace, s.observe, s.survive, bound, s.plain)
 	router.NotFound(s.answer(func(*exchange, *http.Request) error { return errNoRoute }))
 	router.MethodNotAllowed(s.answer(refuseMethod))
 

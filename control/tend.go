@@ -13,12 +13,15 @@ const tendEvery = 2 * time.Second
 
 // tendSearchIndexes keeps the work of the search indexes from those who create links, until ctx ends. Every control does it; together
 // they do it once. Nothing is wrong when it fails, only slower.
-func tendSearchIndexes(ctx context.Context, s *store.Store, log *slog.Logger) error {
+func tendSearchIndexes(ctx context.Context, s *store.Store, counts *dutyMetrics, log *slog.Logger) error {
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
 	failing := false
 	for {
 		err := tendOnce(ctx, s)
+		if ctx.Err() == nil {
+			counts.tendings.WithLabelValues(result(err)).Inc()
+		}
 		if err != nil && !failing && ctx.Err() == nil {
 			log.Warn("the search indexes are not tended", "error", err)
 		}

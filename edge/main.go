@@ -110,10 +110,7 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	if s.tokens == nil {
 		log.Warn("without MATCH_TOKEN_KEYS pages carry no token, and nothing is ever matched")
 	}
-	metrics := admin.Metrics()
-	metrics.MustRegister(&s.requests)
-	metrics.MustRegister(links.Collectors()...)
-	metrics.MustRegister(matches.collectors()...)
+	metrics := s.registry(from, hints)
 
 	// What must outlive the requests ends with duties, which ends after them.
 	duties, endDuties := context.WithCancel(context.WithoutCancel(ctx))

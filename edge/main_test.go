@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -214,6 +215,9 @@ func TestMetricsCountAnswersByKindAndStatus(t *testing.T) {
 		`deeplink_edge_requests_total{kind="favicon",status="204"}`: "1",
 		`deeplink_edge_requests_total{kind="link",status="200"}`:    "",
 		`deeplink_edge_poll_errors_total`:                           "0",
+		// Each came on a connection of its own.
+		`deeplink_edge_request_duration_seconds_count{kind="link"}`: "4",
+		`deeplink_edge_request_duration_seconds_count{kind="data"}`: "1",
 	} {
 		if metrics[series] != want {
 			t.Errorf("%s is %q, expected %q", series, metrics[series], want)
@@ -221,6 +225,28 @@ func TestMetricsCountAnswersByKindAndStatus(t *testing.T) {
 	}
 	if metrics["go_goroutines"] == "" {
 		t.Error("no metrics of the Go runtime")
+	}
+}
+
+func TestLatencyIsThatOfTheFirstRequestOfAConnectionAndEvery64thAfterIt(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	keptAlive, err := net.Dial("tcp", e.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keptAlive.Close()
+	for n := 1; n <= 2*sampleEvery+1; n++ {
+		if _, err := askHead(keptAlive, "/healthz"); err != nil {
+			t.Fatal(err)
+		}
+		if n%sampleEvery > 1 {
+			continue
+		}
+		expected := strconv.Itoa((n-1)/sampleEvery + 1)
+		if got := e.metrics(t)[`deeplink_edge_request_duration_seconds_count{kind="healthz"}`]; got != expected {
+			t.Errorf("%s of %d requests were measured, expected %s", got, n, expected)
+		}
 	}
 }
 
@@ -254,7 +280,7 @@ func TestRequestsAreLoggedAtDebugWithoutWhatTheySay(t *testing.T) {
 	until(t, "the requests are logged", func() bool {
 		return strings.Contains(e.log.String(), "kind=link status=404") && strings.Count(e.log.String(), "msg=connection") == 2
 	})
-	if log := e.log.String(); !strings.Contains(log, "find-me") || strings.Contains(log, "hidden") {
+	if log := e.log.String(); !strings.Contains(log, "requestId=find-me network=127.0.0.0/24") || strings.Contains(log, "hidden") {
 		t.Errorf("logged:\n%s", log)
 	}
 }

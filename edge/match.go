@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
@@ -34,7 +33,8 @@ type matches struct {
 	redeemer *origin.Redeemer
 	counter  redis.UniversalClient
 	limiter  *ratelimit.Limiter
-	made     atomic.Int64
+	// How often a token got its link, was spent or its link did not resolve, and was none of ours or too old.
+	made, spent, unread atomic.Int64
 }
 
 // openMatches connects to nothing yet: what is down is no error here.
@@ -57,17 +57,6 @@ func openMatches(ctx context.Context, c *options) (*matches, error) {
 func (m *matches) close() {
 	m.redeemer.Close()
 	m.counter.Close()
-}
-
-// collectors are the metrics, to be registered once.
-func (m *matches) collectors() []prometheus.Collector {
-	counter := func(name, help string, n func() int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "deeplink_edge_" + name, Help: help}, func() float64 { return float64(n()) })
-	}
-	return []prometheus.Collector{
-		counter("matches_total", "Match tokens answered with their link.", m.made.Load),
-		counter("match_limit_fallbacks_total", "Requests counted within this process because Redis did not answer.", m.limiter.Fallbacks),
-	}
 }
 
 // match answers POST /match: the link of a token to the first who presents it (decisions.md 4). Whatever the reason, who gets no link
@@ -116,6 +105,7 @@ type match struct {
 func (s *server) redeem(c *claim, now time.Time) ([]byte, error) {
 	token, by := s.token(c, now)
 	if by == "" {
+		s.matches.unread.Add(1)
 		return noMatch, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), redeemTimeout)
@@ -125,6 +115,7 @@ func (s *server) redeem(c *claim, now time.Time) ([]byte, error) {
 		return nil, err
 	}
 	if redemption == nil {
+		s.matches.spent.Add(1)
 		return noMatch, nil
 	}
 	link := redemption.Link

@@ -158,9 +158,9 @@ func TestTokenMatchesItsLinkOnce(t *testing.T) {
 		}
 	}
 	metrics := e.metrics(t)
-	if metrics[`deeplink_edge_requests_total{kind="match",status="200"}`] != "13" || metrics["deeplink_edge_matches_total"] != "7" {
+	if metrics[`deeplink_edge_requests_total{kind="match",status="200"}`] != "13" || metrics[`deeplink_edge_match_tokens_total{result="matched"}`] != "7" {
 		t.Errorf("metrics: %s answers, %s matches; expected 13 and 7",
-			metrics[`deeplink_edge_requests_total{kind="match",status="200"}`], metrics["deeplink_edge_matches_total"])
+			metrics[`deeplink_edge_requests_total{kind="match",status="200"}`], metrics[`deeplink_edge_match_tokens_total{result="matched"}`])
 	}
 	// A token begins with its version, and none of it is in the log of requests.
 	if log := e.log.String(); !strings.Contains(log, "kind=match status=200") || strings.Contains(log, "AQ") || strings.Contains(log, "WARN") {

@@ -95,7 +95,7 @@ func (s *server) failure(ctx *fasthttp.RequestCtx, err error) *problem {
 	if errors.Is(err, replica.ErrUnavailable) {
 		return &unavailable
 	}
-	s.log.Error("request failed", slog.String("requestId", string(answerID(ctx))), slog.String("cause", err.Error()))
+	s.log.Error("request failed", s.about(ctx), slog.String("cause", err.Error()))
 	return &internal
 }
 

@@ -50,25 +50,26 @@ var (
 
 // server answers the public address.
 type server struct {
-	http     *fasthttp.Server
-	hosts    hosts
-	proxies  clientip.Proxies
-	limiter  *ratelimit.Memory
-	links    *replica.Replica
-	tokens   *matchtoken.Keys // nil: there are none
-	matches  *matches
-	pages    *errorPages
-	requests requests
-	log      *slog.Logger
-	verbose  bool // each request is logged
-	draining atomic.Bool
+	http      *fasthttp.Server
+	hosts     hosts
+	proxies   clientip.Proxies
+	limiter   *ratelimit.Memory
+	links     *replica.Replica
+	tokens    *matchtoken.Keys // nil: there are none
+	matches   *matches
+	pages     *errorPages
+	requests  requests
+	latencies latencies
+	log       *slog.Logger
+	verbose   bool // each request is logged
+	draining  atomic.Bool
 }
 
 func newServer(c *options, links *replica.Replica, pages *errorPages, matches *matches, log *slog.Logger) *server {
 	s := &server{
 		hosts: newHosts(c.LinkBaseURL, c.ExtraHosts), proxies: c.TrustedProxies.Proxies,
 		limiter: ratelimit.NewMemory(ratelimit.Resolution, maxClients), links: links, tokens: c.MatchTokenKeys.keys(), matches: matches,
-		pages: pages, log: log, verbose: log.Enabled(context.Background(), slog.LevelDebug),
+		pages: pages, latencies: newLatencies(), log: log, verbose: log.Enabled(context.Background(), slog.LevelDebug),
 	}
 	s.http = &fasthttp.Server{
 		Handler:                      s.handle,
@@ -94,6 +95,7 @@ func (s *server) handle(ctx *fasthttp.RequestCtx) {
 	s.identify(ctx)
 	kind := s.survive(ctx)
 	s.requests.add(ctx.ConnID(), kind, ctx.Response.StatusCode())
+	s.latencies.sample(ctx.ConnRequestNum(), kind, ctx.Time())
 	if s.verbose {
 		s.trace(ctx, kind)
 	}
@@ -122,7 +124,7 @@ func answerID(ctx *fasthttp.RequestCtx) []byte {
 func (s *server) survive(ctx *fasthttp.RequestCtx) (k kind) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.log.Error("panic", slog.String("requestId", string(answerID(ctx))),
+			s.log.Error("panic", s.about(ctx),
 				slog.String("cause", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))
 			ctx.Response.Header.DelBytes(locationHeader)
 			refuse(ctx, &internal)
@@ -228,10 +230,10 @@ func (s *server) refuseUnread(ctx *fasthttp.RequestCtx, err error) {
 	s.requests.add(ctx.ConnID(), kindNone, p.status)
 }
 
-// trace logs a request. Only what is listed here is ever logged of one: no header, no query, no path, no address.
+// trace logs a request. Only what is listed here and in about is ever logged of one: no header, no query, no path, no address.
 func (s *server) trace(ctx *fasthttp.RequestCtx, k kind) {
 	s.log.Debug("request", slog.String("kind", kindNames[k]), slog.Int("status", ctx.Response.StatusCode()),
-		slog.Float64("ms", float64(time.Since(ctx.Time()).Microseconds())/1000), slog.String("requestId", string(answerID(ctx))))
+		slog.Float64("ms", float64(time.Since(ctx.Time()).Microseconds())/1000), s.about(ctx))
 }
 
 var errStopping = errors.New("stopping")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what is named and not found, through the system's package manager: postgresql, redis, chromium, nginx, wrk.
+# Installs what is named and not found, through the system's package manager: postgresql, redis, chromium, nginx, wrk, promtool.
 # Servers are installed, never started: everything here runs private ones.
 set -eu
 
@@ -31,11 +31,11 @@ if command -v apt-get >/dev/null; then
 	fi
 	$root apt-get update -qq
 	# shellcheck disable=SC2086
-	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/') >/dev/null
+	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/; s/promtool/prometheus/') >/dev/null
 elif command -v dnf >/dev/null; then
-	$root dnf install -y -q $(echo "$missing" | sed 's/postgresql/postgresql-server/')
+	$root dnf install -y -q $(echo "$missing" | sed 's/postgresql/postgresql-server/; s/promtool/golang-github-prometheus/')
 elif command -v apk >/dev/null; then
-	$root apk add -q $missing
+	$root apk add -q $(echo "$missing" | sed 's/promtool/prometheus/')
 else
 	echo "no package manager that is known here; install them by hand:$missing" >&2
 	exit 1

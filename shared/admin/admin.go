@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"deeplink/shared/envelope"
@@ -24,16 +23,6 @@ const (
 	// shutdownTimeout is short: nobody loses anything when a scrape is cut off.
 	shutdownTimeout = time.Second
 )
-
-// Metrics returns a registry that already collects the Go runtime and the process.
-func Metrics() *prometheus.Registry {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return registry
-}
 
 // Serve answers on ln until ctx ends and then returns nil within a second; it closes ln. Otherwise it returns why
 // serving failed. ready is called for each /readyz, by several goroutines at once: its error is the reason that the

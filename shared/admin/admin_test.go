@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,7 +78,7 @@ func (l *listener) ask(t *testing.T, method, path, id string) (*http.Response, s
 
 func TestRoutesAnswer(t *testing.T) {
 	t.Parallel()
-	metrics := admin.Metrics()
+	metrics := admin.Metrics("test")
 	requests := prometheus.NewCounter(prometheus.CounterOpts{Name: "deeplink_test_total", Help: "For this test."})
 	metrics.MustRegister(requests)
 	requests.Add(3)
@@ -85,7 +86,7 @@ func TestRoutesAnswer(t *testing.T) {
 	for path, expected := range map[string][]string{
 		"/healthz":                        {`{"status":"ok"}`},
 		"/readyz":                         {`{"status":"ready"}`},
-		"/metrics":                        {"deeplink_test_total 3", "go_goroutines ", "process_resident_memory_bytes "},
+		"/metrics":                        {"deeplink_test_total 3", "go_goroutines ", "process_resident_memory_bytes ", `deeplink_build_info{goversion="go`},
 		"/debug/pprof/goroutine?debug=1":  {"goroutine profile: total"},
 		"/debug/pprof/heap?debug=1":       {"heap profile:"},
 		"/debug/pprof/":                   {"full goroutine stack dump"},
@@ -109,7 +110,7 @@ func TestRoutesAnswer(t *testing.T) {
 
 func TestReadinessFollowsTheReason(t *testing.T) {
 	t.Parallel()
-	l := start(t, admin.Metrics())
+	l := start(t, admin.Metrics("test"))
 	reason := errors.New("no lease since 4 s")
 	l.isReady(func() error { return reason })
 	checkError(t, l, "GET", "/readyz", http.StatusServiceUnavailable, reason.Error())
@@ -124,7 +125,7 @@ func TestReadinessFollowsTheReason(t *testing.T) {
 
 func TestErrorsAreEnvelopes(t *testing.T) {
 	t.Parallel()
-	l := start(t, admin.Metrics())
+	l := start(t, admin.Metrics("test"))
 	for _, path := range []string{"/", "/nope", "/metrics/x", "/healthz/"} {
 		checkError(t, l, "GET", path, http.StatusNotFound, "Route not found")
 	}
@@ -165,7 +166,7 @@ func checkError(t *testing.T, l *listener, method, path string, status int, mess
 
 func TestServeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	l := start(t, admin.Metrics())
+	l := start(t, admin.Metrics("test"))
 	l.ask(t, "GET", "/healthz", "")
 	// An answer that takes forever must not hold the process.
 	asked, release := make(chan struct{}), make(chan struct{})
@@ -206,8 +207,29 @@ func TestServeReportsALostListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln.Close()
-	err = admin.Serve(t.Context(), ln, func() error { return nil }, admin.Metrics())
+	err = admin.Serve(t.Context(), ln, func() error { return nil }, admin.Metrics("test"))
 	if !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, expected that the listener is closed", err)
 	}
+}
+
+func TestAFailureIsForgottenWhenNothingIsAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var p admin.Pulse
+		p.Heard(errors.New("no answer"))
+		time.Sleep(time.Second)
+		if p.Up() {
+			t.Error("up a second after a failure")
+		}
+		p.Heard(nil)
+		if !p.Up() {
+			t.Error("down after a success")
+		}
+		p.Heard(errors.New("no answer"))
+		time.Sleep(2 * time.Minute)
+		if !p.Up() {
+			t.Error("down two minutes after a failure that nothing followed")
+		}
+	})
 }

@@ -94,6 +94,21 @@ func Key(addr netip.Addr) [16]byte {
 	return key
 }
 
+// Network returns the /24 or /48 that an address is in, for the log: enough to see where a flood comes from, too little to name a person.
+// It is empty for the zero address.
+func Network(addr netip.Addr) string {
+	addr = fold(addr)
+	bits := 48
+	if addr.Is4() {
+		bits = 24
+	}
+	network, err := addr.Prefix(bits)
+	if err != nil || !network.IsValid() {
+		return ""
+	}
+	return network.String()
+}
+
 func (p Proxies) contains(addr netip.Addr) bool {
 	for _, prefix := range p {
 		if prefix.Contains(addr) {

@@ -181,3 +181,17 @@ func BenchmarkClient(b *testing.B) {
 		p.Client(peer, header)
 	}
 }
+
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	for address, expected := range map[string]string{
+		"198.51.100.77": "198.51.100.0/24", "::ffff:198.51.100.77": "198.51.100.0/24", "2001:db8:1:2:3::4": "2001:db8:1::/48", "fe80::1%eth0": "fe80::/48",
+	} {
+		if got := clientip.Network(netip.MustParseAddr(address)); got != expected {
+			t.Errorf("%s: %s, expected %s", address, got, expected)
+		}
+	}
+	if got := clientip.Network(netip.Addr{}); got != "" {
+		t.Errorf("no address: %s", got)
+	}
+}

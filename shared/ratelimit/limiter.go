@@ -79,6 +79,15 @@ func (l *Limiter) Fallbacks() int64 {
 	return l.fallbacks.Load()
 }
 
+// failureLasts is how long a failure counts when nobody asks after it.
+const failureLasts = time.Minute
+
+// Up reports whether Redis answered when it was last asked, or that is a minute ago.
+func (l *Limiter) Up() bool {
+	at := l.retryAt.Load()
+	return at == 0 || int64(time.Since(l.base))-at > int64(failureLasts)
+}
+
 // mayTry reports whether this request is the one that finds out whether Redis is up again.
 func (l *Limiter) mayTry() bool {
 	at := l.retryAt.Load()

@@ -70,15 +70,15 @@ func TestLimiterGoesOnWithoutRedisAndReturnsToIt(t *testing.T) {
 			t.Errorf("request %d without Redis waits %s, the limit is %d", i, wait, surface.Limit)
 		}
 	}
-	if limiter.Fallbacks() != 20 {
-		t.Errorf("%d fallbacks, expected 20", limiter.Fallbacks())
+	if limiter.Fallbacks() != 20 || limiter.Up() {
+		t.Errorf("%d fallbacks, expected 20; Redis is up: %t", limiter.Fallbacks(), limiter.Up())
 	}
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	within(t, func() bool {
 		limiter.Take(t.Context(), surface, Key{1})
-		return client.Exists(t.Context(), "limit:fallback:01000000000000000000000000000000").Val() == 1
+		return limiter.Up() && client.Exists(t.Context(), "limit:fallback:01000000000000000000000000000000").Val() == 1
 	}, "Redis counts again")
 }
 

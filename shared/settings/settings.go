@@ -25,13 +25,13 @@ type Log struct {
 	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" help:"How to log: text or json."`
 }
 
-// Logger logs to w in the form that the settings ask for.
+// Logger logs to w in the form that the settings ask for, and what goes wrong again and again not each time.
 func (l Log) Logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: l.LogLevel}
 	if l.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(newSparing(slog.NewJSONHandler(w, options)))
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(newSparing(slog.NewTextHandler(w, options)))
 }
 
 // Database and Redis are connection strings. They have no UnmarshalText, and have to be checked by the Validate of the struct

@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"deeplink/shared/bus"
@@ -81,6 +83,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	group.Go(func() error { r.watch(ctx); return nil })
 	group.Go(func() error {
 		bus.Hear(ctx, r.redis, feed.Acks, r.acknowledged, func(err error) {
+			r.counts.hearing.Store(err == nil)
 			if err != nil {
 				r.log.Warn("acknowledgements are lost until the subscription is back; changes complete by the edges' polls", "error", err)
 			}
@@ -105,6 +108,8 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	if change.XID == 0 {
 		return Complete
 	}
+	ctx, span := trace.SpanFromContext(ctx).TracerProvider().Tracer("deeplink/control/relay").Start(ctx, "wait for the edges")
+	defer span.End()
 	w := &wait{change: change, committed: time.Now(), acks: make(map[feed.Ack]struct{}), moved: make(chan struct{}, 1)}
 	r.join(w)
 	defer r.part(w)
@@ -113,6 +118,7 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	}
 	propagation := r.until(ctx, w, atMost)
 	r.counts.observe(propagation, time.Since(w.committed))
+	span.SetAttributes(attribute.String("deeplink.propagation", string(propagation)))
 	return propagation
 }
 
@@ -195,6 +201,7 @@ func (r *Relay) publish(ctx context.Context, change feed.Change) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
 	err := r.redis.Publish(ctx, feed.Hints, change.Encode()).Err()
+	r.counts.sending.Heard(err)
 	if err != nil {
 		r.counts.hintsLost.Add(1)
 	}

@@ -71,7 +71,7 @@ func putAppConfig(ctx context.Context, tx pgx.Tx, orgID string, c catalog.AppCon
 // SetAppConfig replaces the organization's app config; the zero one is none. ErrNotFound when the organization does not
 // exist. To repeat it is a change too: edges are waited for again.
 func (s *Store) SetAppConfig(ctx context.Context, orgID string, c catalog.AppConfig) (changed feed.Change, err error) {
-	err = s.write(ctx, "set an app config", func(tx pgx.Tx) error {
+	err = s.write(ctx, "set an app config", func(tx *transaction) error {
 		if err := lockOrganization(ctx, tx, orgID); err != nil {
 			return err
 		}

@@ -64,6 +64,12 @@ const (
 	OrganizationResumed   Action = "organization.resume"
 )
 
+// Actions are all of them.
+var Actions = []Action{
+	LinkCreated, LinkUpdated, LinkDeleted, DomainAdded, DomainVerified, DomainDeleted, KeyRegenerated, AppConfigSet, PlanSet,
+	OrganizationCreated, OrganizationSuspended, OrganizationResumed,
+}
+
 // target is the kind of thing that was changed.
 type target string
 
@@ -90,8 +96,27 @@ const recordSQL = `
 	                       detail)
 	values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
+// Recorded is an entry of the audit trail that was committed, as the log has it: without its detail.
+type Recorded struct {
+	ID             string
+	Actor          Actor
+	Action         Action
+	OrganizationID string
+	// TargetType and TargetID say what was changed.
+	TargetType, TargetID string
+}
+
+// Telling returns the store whose changes by an Actor are told to on, one by one, once they are committed. on is called by whoever made
+// the change, by several at once; it should be quick. It is not told of imports, nor of a change of which nobody knows whether it was
+// committed: the trail has both.
+func (s *Store) Telling(on func(Recorded)) *Store {
+	telling := *s
+	telling.tell = on
+	return &telling
+}
+
 // record adds the entry to the batch, if somebody is to be named.
-func (s *Store) record(batch *pgx.Batch, e entry) error {
+func (s *Store) record(tx *transaction, batch *pgx.Batch, e entry) error {
 	if s.actor == (Actor{}) || e.action == "" {
 		return nil
 	}
@@ -99,6 +124,7 @@ func (s *Store) record(batch *pgx.Batch, e entry) error {
 	if err != nil {
 		return err
 	}
+	tx.recorded = append(tx.recorded, Recorded{id.String(), s.actor, e.action, e.organizationID, string(e.target), e.targetID})
 	detail, err := json.Marshal(e.detail)
 	if err != nil {
 		return err
@@ -114,10 +140,10 @@ func (s *Store) record(batch *pgx.Batch, e entry) error {
 
 // conclude records what the transaction did, and returns what it made edges forget. It costs one round trip, as asking alone would:
 // those who wait for the locks of the transaction do not wait longer for the sake of the trail.
-func (s *Store) conclude(ctx context.Context, tx pgx.Tx, e entry) (c feed.Change, err error) {
+func (s *Store) conclude(ctx context.Context, tx *transaction, e entry) (c feed.Change, err error) {
 	var batch pgx.Batch
 	batch.Queue(changeSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&c.XID, &c.ID, &c.Tags) })
-	if err := s.record(&batch, e); err != nil {
+	if err := s.record(tx, &batch, e); err != nil {
 		return feed.Change{}, err
 	}
 	err = tx.SendBatch(ctx, &batch).Close()
@@ -126,11 +152,11 @@ func (s *Store) conclude(ctx context.Context, tx pgx.Tx, e entry) (c feed.Change
 
 // concludeWith is conclude for a transaction that may have made edges forget nothing. It returns what xid did, which may be an
 // earlier one.
-func (s *Store) concludeWith(ctx context.Context, tx pgx.Tx, e entry, xid uint64) (feed.Change, error) {
+func (s *Store) concludeWith(ctx context.Context, tx *transaction, e entry, xid uint64) (feed.Change, error) {
 	c := feed.Change{XID: xid}
 	var batch pgx.Batch
 	batch.Queue(earlierChangeSQL, xid).QueryRow(func(row pgx.Row) error { return row.Scan(&c.ID, &c.Tags) })
-	if err := s.record(&batch, e); err != nil {
+	if err := s.record(tx, &batch, e); err != nil {
 		return feed.Change{}, err
 	}
 	err := tx.SendBatch(ctx, &batch).Close()

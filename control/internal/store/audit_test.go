@@ -139,7 +139,8 @@ func TestChangeThatCannotBeRecordedDoesNotHappen(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
-	nobody := f.store.By(store.Actor{Type: "nobody"}) // which the database refuses
+	nobody := f.store.By(store.Actor{Type: "nobody"}). // which the database refuses
+								Telling(func(r store.Recorded) { t.Errorf("told of %+v", r) })
 	if _, _, err := nobody.CreateLink(t.Context(), org, catalog.Link{Path: "x"}); err == nil {
 		t.Error("a link was made")
 	}

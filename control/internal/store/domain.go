@@ -113,7 +113,7 @@ func (s *Store) AddDomain(
 		status = catalog.DomainVerified
 	}
 	token = rand.Text()
-	err = s.write(ctx, "add a domain", func(tx pgx.Tx) error {
+	err = s.write(ctx, "add a domain", func(tx *transaction) error {
 		if err := lockOrganization(ctx, tx, orgID); err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ const verifyDomainSQL = `update domains set status = 'verified' where organizati
 // [Store.Barrier] returns.
 // Errors: ErrDomainNotFound, and ErrHostTaken when another organization has verified the host before.
 func (s *Store) VerifyDomain(ctx context.Context, orgID, id string) (d OwnDomain, changed feed.Change, err error) {
-	err = s.write(ctx, "verify a domain", func(tx pgx.Tx) error {
+	err = s.write(ctx, "verify a domain", func(tx *transaction) error {
 		if d, err = s.scanDomain(tx.QueryRow(ctx, lockDomainSQL, orgID, id)); err != nil {
 			return noDomain(err)
 		}
@@ -174,7 +174,7 @@ const deleteDomainSQL = `delete from domains where organization_id = $1 and id =
 
 // DeleteDomain removes a custom domain; its host is free again. Errors: ErrDomainNotFound, ErrDomainDefault and ErrDomainInUse.
 func (s *Store) DeleteDomain(ctx context.Context, orgID, id string) (changed feed.Change, err error) {
-	err = s.write(ctx, "delete a domain", func(tx pgx.Tx) error {
+	err = s.write(ctx, "delete a domain", func(tx *transaction) error {
 		d, err := s.scanDomain(tx.QueryRow(ctx, lockDomainSQL, orgID, id))
 		switch {
 		case err != nil:

@@ -78,7 +78,7 @@ const endKeySQL = `
 // end at once: at most two keys of a tier are ever valid. ErrNotFound when the organization does not exist.
 func (s *Store) ReplaceKey(ctx context.Context, orgID string, tier apikey.Tier, grace time.Duration) (NewKey, error) {
 	var key NewKey
-	err := s.write(ctx, "replace a key", func(tx pgx.Tx) error {
+	err := s.write(ctx, "replace a key", func(tx *transaction) error {
 		// One at a time: two replacements at once would both keep the key that the other made.
 		if err := lockOrganization(ctx, tx, orgID); err != nil {
 			return err

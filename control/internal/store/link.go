@@ -98,7 +98,7 @@ const generatedCodes = 8
 func (s *Store) CreateLink(ctx context.Context, org catalog.Organization, l catalog.Link) (catalog.Link, feed.Change, error) {
 	var created catalog.Link
 	var changed feed.Change
-	err := s.write(ctx, "create a link", func(tx pgx.Tx) error {
+	err := s.write(ctx, "create a link", func(tx *transaction) error {
 		links, err := lockForMore(ctx, tx, org.ID)
 		if err != nil {
 			return err
@@ -227,7 +227,7 @@ const updateLinkSQL = `
 func (s *Store) UpdateLink(ctx context.Context, orgID, id string, p catalog.Patch) (catalog.Link, feed.Change, error) {
 	var updated catalog.Link
 	var changed feed.Change
-	err := s.write(ctx, "update a link", func(tx pgx.Tx) error {
+	err := s.write(ctx, "update a link", func(tx *transaction) error {
 		if _, err := lockLinks(ctx, tx, orgID); err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ const deleteLinkSQL = `delete from links where organization_id = $1 and id = $2 
 // DeleteLink removes the link for ever; its code is free again. After ErrNotFound see [Store.Deleted].
 func (s *Store) DeleteLink(ctx context.Context, orgID, id string) (feed.Change, error) {
 	var changed feed.Change
-	err := s.write(ctx, "delete a link", func(tx pgx.Tx) error {
+	err := s.write(ctx, "delete a link", func(tx *transaction) error {
 		if _, err := lockLinks(ctx, tx, orgID); err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ const deleteOldLinksSQL = `delete from links where organization_id = $1 and crea
 // DeleteOldLinks removes those links of the organization that were made longer ago than age, by the clock of Postgres, and returns
 // how many there were. ErrNotFound when the organization does not exist.
 func (s *Store) DeleteOldLinks(ctx context.Context, orgID string, age time.Duration) (deleted int64, changed feed.Change, err error) {
-	err = s.write(ctx, "delete old links", func(tx pgx.Tx) error {
+	err = s.write(ctx, "delete old links", func(tx *transaction) error {
 		if _, err := lockLinks(ctx, tx, orgID); err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func (s *Store) CreateOrganization(ctx context.Context, n NewOrganization) (Crea
 func (s *Store) createOrganization(ctx context.Context, n NewOrganization) (CreatedOrganization, feed.Change, error) {
 	var created CreatedOrganization
 	var changed feed.Change
-	err := s.write(ctx, "create an organization", func(tx pgx.Tx) error {
+	err := s.write(ctx, "create an organization", func(tx *transaction) error {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return err
@@ -216,7 +216,7 @@ const lockOrganizationByKeySQL = organizationSQL + ` for no key update`
 func (s *Store) setOrganization(
 	ctx context.Context, what, sql, orgKey string, value any, recorded func(before, after catalog.Organization) entry,
 ) (o catalog.Organization, changed feed.Change, err error) {
-	err = s.write(ctx, what, func(tx pgx.Tx) error {
+	err = s.write(ctx, what, func(tx *transaction) error {
 		before, err := scanOrganization(tx.QueryRow(ctx, lockOrganizationByKeySQL, orgKey))
 		if err != nil {
 			return err

@@ -28,6 +28,7 @@ type Store struct {
 	linkBase string
 	linkHost string
 	actor    Actor
+	tell     func(Recorded) // nil: nobody is told
 	// longLists has room for those that may be read at once.
 	longLists chan struct{}
 }
@@ -40,12 +41,28 @@ func New(pool *pgxpool.Pool, linkBase string) *Store {
 	return &Store{pool: pool, linkBase: linkBase, linkHost: host, longLists: make(chan struct{}, max(1, pool.Config().MaxConns/2))}
 }
 
+// transaction is one that writes, with what it adds to the audit trail.
+type transaction struct {
+	pgx.Tx
+	recorded []Recorded
+}
+
 // write runs one transaction and commits it. It runs again, from the start, when Postgres chose the transaction as the
 // victim of a deadlock.
-func (s *Store) write(ctx context.Context, what string, transaction func(pgx.Tx) error) error {
-	return retry(what, func() error {
-		return s.in(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, transaction)
+func (s *Store) write(ctx context.Context, what string, statements func(*transaction) error) error {
+	var t transaction
+	err := retry(what, func() error {
+		return s.in(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			t = transaction{Tx: tx}
+			return statements(&t)
+		})
 	})
+	if err == nil && s.tell != nil {
+		for _, r := range t.recorded {
+			s.tell(r)
+		}
+	}
+	return err
 }
 
 // snapshot runs reads which must agree with each other.
@@ -89,7 +106,7 @@ func change(ctx context.Context, tx pgx.Tx) (c feed.Change, err error) {
 // Barrier returns a change of nothing. An edge that applied it applied everything that was committed before: for repeated calls
 // that no longer know what the first one changed.
 func (s *Store) Barrier(ctx context.Context) (c feed.Change, err error) {
-	err = s.write(ctx, "make a barrier", func(tx pgx.Tx) error {
+	err = s.write(ctx, "make a barrier", func(tx *transaction) error {
 		c, err = change(ctx, tx)
 		return err
 	})

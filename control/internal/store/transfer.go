@@ -86,7 +86,7 @@ const (
 // been deleted meanwhile.
 func (s *Store) ImportLinks(ctx context.Context, org catalog.Organization, links []catalog.Link) ([]ImportOutcome, error) {
 	var outcomes []ImportOutcome
-	err := s.write(ctx, "import links", func(tx pgx.Tx) error {
+	err := s.write(ctx, "import links", func(tx *transaction) error {
 		used, err := lockForMore(ctx, tx, org.ID)
 		if err != nil {
 			return err

@@ -36,6 +36,9 @@ func Open(ctx context.Context, databaseURL string, conns int32) (*Origin, error)
 // Close closes the connections once those in use have been given back.
 func (o *Origin) Close() { o.pool.Close() }
 
+// Stat says how the connections are used.
+func (o *Origin) Stat() *pgxpool.Stat { return o.pool.Stat() }
+
 // Found is all there is to know for answering one short URL.
 type Found struct {
 	// OrgKey names the organization of the domain. Empty: no verified domain of this name, and nothing else is set.

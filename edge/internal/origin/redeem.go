@@ -41,6 +41,9 @@ func OpenRedeemer(ctx context.Context, databaseURL string, conns int32) (*Redeem
 // Close closes the connections once those in use have been given back.
 func (r *Redeemer) Close() { r.pool.Close() }
 
+// Stat says how the connections are used.
+func (r *Redeemer) Stat() *pgxpool.Stat { return r.pool.Stat() }
+
 // Redemption is what a token was spent on.
 type Redemption struct {
 	OrgKey string

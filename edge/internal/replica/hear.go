@@ -15,6 +15,7 @@ const ackTimeout = 200 * time.Millisecond
 // hear applies the hints of control until ctx ends.
 func (r *Replica) hear(ctx context.Context) {
 	bus.Hear(ctx, r.options.Redis, feed.Hints, r.apply, func(err error) {
+		r.counts.hearing.Store(err == nil)
 		if err == nil {
 			r.options.Log.Info("hearing hints")
 			return
@@ -57,7 +58,9 @@ func (r *Replica) sendAcks(ctx context.Context, ids []int64) {
 		ack := feed.Ack{ID: id, Slot: r.options.Slot, Incarnation: r.incarnation}
 		pipe.Publish(ctx, feed.Acks, ack.Encode())
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	_, err := pipe.Exec(ctx)
+	r.counts.sending.Heard(err)
+	if err != nil {
 		r.counts.acksLost.Add(int64(len(ids)))
 		r.options.Log.Warn("acknowledgements lost", "count", len(ids), "error", err)
 	}
@@ -109,15 +112,16 @@ func (h *heard) add(id int64) {
 	h.present[id] = struct{}{}
 }
 
-// missed reports whether there is one among ids that no hint brought, and begins a new generation.
-func (h *heard) missed(ids []int64) bool {
+// missed returns how many of ids no hint brought, and begins a new generation.
+func (h *heard) missed(ids []int64) (missed int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	missed := false
 	for _, id := range ids {
 		_, now := h.present[id]
 		_, before := h.last[id]
-		missed = missed || !now && !before
+		if !now && !before {
+			missed++
+		}
 	}
 	h.present, h.last = nil, h.present
 	return missed

@@ -52,6 +52,7 @@ func (l *loads) wait() { l.group.Wait() }
 
 // miss answers from Postgres, or, while that cannot be reached, from what the cache may still tell.
 func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
+	defer observe(r.counts.misses, time.Now())
 	value, err := r.fetch(hash, key, domain)
 	if err == nil || !unreachable(err) {
 		return value, err
@@ -153,6 +154,7 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 	if err != nil && unreachable(err) && worthAnother(time.Since(began)) {
 		e, complete, err = r.ask(key, domain)
 	}
+	observe(r.counts.loadTimes, began)
 	r.postgres.heard(err == nil || !unreachable(err), time.Now())
 	if err != nil {
 		r.counts.loadErrors.Add(1)

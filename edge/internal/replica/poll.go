@@ -109,10 +109,11 @@ func (p *poller) poll(ctx context.Context) (pause time.Duration, err error) {
 		r.forget([]string{feed.Everything})
 	}
 	// The row says only with the next poll what was applied.
-	untold := missed || !p.settled
+	untold := missed > 0 || !p.settled
+	r.counts.polled(p.last.begun, begun)
+	r.counts.hintsMissed.Add(int64(missed))
 	p.last, p.settled = now, true
 	r.lease.Store(&lease{begun: begun})
-	r.counts.polls.Add(1)
 	if untold {
 		return pollSoon, nil
 	}
@@ -157,9 +158,10 @@ with now as materialized (select pg_current_snapshot() as snapshot, ` + postgres
 select now.snapshot::text, now.history, c.id, c.tags
 from now left join changes c on c.xid >= $1::text::xid8 and not pg_visible_in_snapshot(c.xid, $2::text::pg_snapshot)`
 
-// read returns the present window and what was changed by transactions that the previous snapshot had not seen finished.
+// read returns the present window, what was changed by transactions that the previous snapshot had not seen finished, and how many of
+// those changes no hint had brought.
 // Identities would not do: they commit out of order.
-func (p *poller) read(ctx context.Context) (now window, tags []string, missed bool, err error) {
+func (p *poller) read(ctx context.Context) (now window, tags []string, missed int, err error) {
 	last := p.last.Snapshot
 	since, seen := fmt.Sprint(last.Xmin()), last.String()
 	if last.IsZero() {
@@ -168,7 +170,7 @@ func (p *poller) read(ctx context.Context) (now window, tags []string, missed bo
 	}
 	rows, err := p.conn.Query(ctx, selectWindow, since, seen)
 	if err != nil {
-		return now, nil, false, fmt.Errorf("read the window of changes: %w", err)
+		return now, nil, 0, fmt.Errorf("read the window of changes: %w", err)
 	}
 	defer rows.Close()
 	var ids []int64
@@ -177,10 +179,10 @@ func (p *poller) read(ctx context.Context) (now window, tags []string, missed bo
 		var id *int64
 		var changed []string
 		if err := rows.Scan(&snapshot, &now.History, &id, &changed); err != nil {
-			return now, nil, false, fmt.Errorf("read the window of changes: %w", err)
+			return now, nil, 0, fmt.Errorf("read the window of changes: %w", err)
 		}
 		if now.Snapshot, err = feed.ParseSnapshot(snapshot); err != nil {
-			return now, nil, false, err
+			return now, nil, 0, err
 		}
 		if id != nil {
 			ids = append(ids, *id)
@@ -188,7 +190,7 @@ func (p *poller) read(ctx context.Context) (now window, tags []string, missed bo
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return now, nil, false, fmt.Errorf("read the window of changes: %w", err)
+		return now, nil, 0, fmt.Errorf("read the window of changes: %w", err)
 	}
 	return now, tags, p.replica.heard.missed(ids), nil
 }

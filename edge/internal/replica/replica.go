@@ -111,7 +111,7 @@ func New(o Options) (*Replica, error) {
 	r := &Replica{
 		options: o, incarnation: uuid.NewString(),
 		seed: maphash.MakeSeed(), known: known, unknown: unknown, stamps: newStamps(),
-		gone: make(chan struct{}),
+		gone: make(chan struct{}), counts: newCounts(),
 	}
 	r.staying, r.leave = context.WithCancel(context.Background())
 	r.loads.init()
