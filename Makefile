@@ -7,7 +7,7 @@ ALONE := ./control ./edge ./bench ./bench/broken ./deploy/local ./deploy/example
 OTHERS := $$($(GO) list ./... | grep -vE '/(control|edge|bench|bench/broken|deploy/local|deploy/examples|shared/testbrowser)$$')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test race check deps fuzz bench migrate
+.PHONY: help run test race check deps fuzz vuln bench migrate
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -41,6 +41,9 @@ deps: ## refuse imports on the wrong side
 
 fuzz: ## each fuzz target for FUZZTIME (10s)
 	.ci/fuzz
+
+vuln: ## known vulnerabilities in what is called, by the Go team's database (needs vuln.go.dev)
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
 
 bench: ## benchmarks of the hot path and the freshness run
 	@$(SERVERS)
