@@ -36,6 +36,8 @@
 //	compare.go        `bench compare`: two results against each other
 //	plot.go           `bench plot`: a picture of results
 //
+// `bench slow` attacks an edge by patience and by guessing, beside live links (siege.go; package slow is the patient clients).
+//
 // The others ask edges over a line (line.go), and controls with what an organization knows of itself (organization.go).
 package main
 
@@ -59,6 +61,7 @@ type commands struct {
 	Plot      plotCommand      `cmd:"" help:"Draw results of load."`
 	Events    eventsCommand    `cmd:"" help:"Report events as phones do: while controls are killed, or as many as there is room for."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
+	Slow      slowCommand     `cmd:"" help:"Hold thousands of slow connections and ask for a million unknown codes while live links are clicked on."`
 	Speed     speedCommand     `cmd:"" help:"Redirects a second on one core, beside nginx and bare servers in Go."`
 	Soak      soakCommand      `cmd:"" help:"Ask an edge for most of what it can answer, for long, while links are edited; look for what grows."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`
