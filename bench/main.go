@@ -61,7 +61,7 @@ type commands struct {
 	Plot      plotCommand      `cmd:"" help:"Draw results of load."`
 	Events    eventsCommand    `cmd:"" help:"Report events as phones do: while controls are killed, or as many as there is room for."`
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
-	Slow      slowCommand     `cmd:"" help:"Hold thousands of slow connections and ask for a million unknown codes while live links are clicked on."`
+	Slow      slowCommand      `cmd:"" help:"Hold thousands of slow connections and ask for a million unknown codes while live links are clicked on."`
 	Speed     speedCommand     `cmd:"" help:"Redirects a second on one core, beside nginx and bare servers in Go."`
 	Soak      soakCommand      `cmd:"" help:"Ask an edge for most of what it can answer, for long, while links are edited; look for what grows."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`
