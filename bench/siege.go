@@ -31,6 +31,9 @@ type slowCommand struct {
 // siegeRatio is how many times as long as before live links may take at the 99th percentile.
 const siegeRatio = 2
 
+// arrival is within what time the slow ones come: as long as an edge waits for most of them.
+const arrival = 6 * time.Second
+
 // besieged is what came of it.
 type besieged struct {
 	before, during, unknown result.Round
@@ -92,7 +95,7 @@ func (c slowCommand) besiege(ctx context.Context, f *fleet, keys *load.Keys) (b 
 		return b, err
 	}
 	siege, end := context.WithCancel(ctx)
-	crowd := slow.Hold(siege, f.edges[0].Addr, c.Slow)
+	crowd := slow.Hold(siege, f.edges[0].Addr, c.Slow, arrival)
 	defer crowd.Wait()
 	defer end()
 	for crowd.Clients.Load() < int64(c.Slow) && siege.Err() == nil {

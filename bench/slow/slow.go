@@ -38,11 +38,15 @@ var kinds = []kind{
 	{"", ""},
 }
 
-// Hold has n clients hold connections to addr until ctx ends. Wait waits for that.
-func Hold(ctx context.Context, addr string, n int) *Crowd {
+// Hold has n clients hold connections to addr until ctx ends. Wait waits for that. They come one after the other within arrival, so that
+// those who are cut off do not all come back in the same moment.
+func Hold(ctx context.Context, addr string, n int, arrival time.Duration) *Crowd {
 	c := new(Crowd)
 	for i := range n {
-		c.clients.Go(func() { c.stay(ctx, addr, kinds[i%len(kinds)]) })
+		c.clients.Go(func() {
+			sleep(ctx, arrival*time.Duration(i)/time.Duration(n))
+			c.stay(ctx, addr, kinds[i%len(kinds)])
+		})
 	}
 	return c
 }

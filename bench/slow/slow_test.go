@@ -17,7 +17,7 @@ func TestClientsComeBackWhenTheyAreCutOff(t *testing.T) {
 	defer ln.Close()
 	ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
 	defer leave()
-	c := Hold(ctx, ln.Addr().String(), len(kinds))
+	c := Hold(ctx, ln.Addr().String(), len(kinds), 0)
 	held := make([]net.Conn, 0, 2*len(kinds))
 	accept := func() {
 		t.Helper()
