@@ -7,7 +7,7 @@ ALONE := ./control ./edge ./bench ./bench/broken ./deploy/local ./deploy/example
 OTHERS := $$($(GO) list ./... | grep -vE '/(control|edge|bench|bench/broken|deploy/local|deploy/examples|shared/testbrowser)$$')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test race check deps rules fuzz bench migrate
+.PHONY: help run test race check deps rules fuzz vuln bench migrate
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -45,6 +45,9 @@ rules: ## the alerts, their tests and the dashboard's queries, by promtool
 
 fuzz: ## each fuzz target for FUZZTIME (10s)
 	.ci/fuzz
+
+vuln: ## known vulnerabilities in what is called, by the Go team's database (needs vuln.go.dev)
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
 
 bench: ## benchmarks of the hot path and the freshness run
 	@$(SERVERS)

@@ -3,12 +3,15 @@ package main
 import (
 	"testing"
 	"time"
+
+	"deeplink/deploy/stack"
 )
 
 // The short form of those drills that count something. What takes how long is measured by `bench drills`, on a machine that does nothing else.
 func TestNothingThatGoesWrongLosesAClick(t *testing.T) {
 	restart := rollingRestart{clients: 2, rounds: 1, drain: 300 * time.Millisecond}
 	f := start(t, 2, 3, "EDGE_DRAIN="+restart.drain.String())
+	t.Run("slow clients and guesses", func(t *testing.T) { testSlow(t, f) })
 	for _, d := range []drill{
 		{name: "stampede", run: stampede{requests: 1000}.run},
 		{name: "everything forgotten", run: forgetting{links: 200, clients: 4, calm: time.Second, settled: time.Second}.run},
@@ -43,6 +46,9 @@ func TestLostClicksAreSeen(t *testing.T) {
 	clicks.click(v, keys[0].path+"none")
 	if err := f.edges[0].Kill(); err != nil {
 		t.Fatal(err)
+	}
+	if died := dead(map[string]*stack.Node{"edge": f.edges[0], "control": f.controls[0]}); len(died) != 1 {
+		t.Errorf("of an edge that was killed and a control that was not, these count as dead: %q", died)
 	}
 	clicks.click(v, keys[0].path) // on the connection that was cut
 	clicks.click(v, keys[0].path) // nobody listens: to be asked again, so not lost

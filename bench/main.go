@@ -40,6 +40,8 @@
 //	compare.go        `bench compare`: two results against each other
 //	plot.go           `bench plot`: a picture of results
 //
+// `bench slow` attacks an edge by patience and by guessing, beside live links (siege.go; package slow is the patient clients).
+//
 // The others ask edges over a line (line.go), and controls with what an organization knows of itself (organization.go).
 package main
 
@@ -65,6 +67,7 @@ type commands struct {
 	Faults    faultsCommand    `cmd:"" help:"Break everything there is to break, and judge every answer of every edge."`
 	Failover  failoverCommand  `cmd:"" help:"Kill the primaries of a Redis under Sentinels and of a Postgres with a standby, and judge every answer."`
 	Upgrade   upgradeCommand   `cmd:"" help:"Replace all programs by the next version and back, under load and behind nginx."`
+	Slow      slowCommand      `cmd:"" help:"Hold thousands of slow connections and ask for a million unknown codes while live links are clicked on."`
 	Speed     speedCommand     `cmd:"" help:"Redirects a second on one core, beside nginx and bare servers in Go."`
 	Soak      soakCommand      `cmd:"" help:"Ask an edge for most of what it can answer, for long, while links are edited; look for what grows."`
 	Fill      fillCommand      `cmd:"" help:"Put any number of links into a database."`

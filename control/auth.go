@@ -71,7 +71,12 @@ func requireAPIAccess(o catalog.Organization) error {
 }
 
 // authenticate returns what the request's key stands for. The error is errCredential whatever is wrong with the key, so that
-// a prober learns nothing from it. What can't be a key costs no query.
+// a prober learns nothing from it.
+//
+// Nor from the time it takes: whatever has the form of a key costs the same one query, by its hash, whether the key is unknown, replaced,
+// over or its organization suspended, and nothing after it. What can't be a key costs no query, and that shows: but the form, checksum
+// included, is public (decisions.md 6), so that it says nothing about any key there is. How near a wrong key came to a right one shows
+// nowhere: the index compares hashes.
 func authenticate(keys *store.Store, r *http.Request) (store.Credential, error) {
 	raw, ok := bearer(r.Header)
 	if !ok {

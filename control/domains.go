@@ -95,7 +95,7 @@ func readHost(x *exchange, r *http.Request) (string, error) {
 	if err := o.err(); err != nil || !ok {
 		return "", err
 	}
-	return catalog.CheckHost(sent)
+	return readCustomHost(sent)
 }
 
 // deleteDomain answers DELETE /portal/domains/{id}, whatever the plan.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"deeplink/control/internal/session"
@@ -21,6 +23,9 @@ var (
 	errNoRoute         = errors.New("no such route")
 	errMethod          = errors.New("method not allowed")
 	errAbsoluteTarget  = errors.New("request target not in origin form")
+	errTwoLengths      = errors.New("both Content-Length and Transfer-Encoding")
+	errOldEncoding     = errors.New("Transfer-Encoding in HTTP/1.0")
+	errVersion         = errors.New("not HTTP/1")
 	errMediaType       = errors.New("unsupported media type")
 	errBodyTooLarge    = errors.New("body too large")
 	errBodyUnread      = errors.New("body unreadable")
@@ -59,6 +64,8 @@ var problems = []struct {
 	problem
 }{
 	{errAbsoluteTarget, problem{status: http.StatusBadRequest, message: "The request target must be a path."}},
+	{errTwoLengths, problem{status: http.StatusBadRequest, message: "The request has both Content-Length and Transfer-Encoding."}},
+	{errOldEncoding, problem{status: http.StatusBadRequest, message: "HTTP/1.0 has no Transfer-Encoding."}},
 	{errBodyUnread, problem{status: http.StatusBadRequest, message: "The request body could not be read."}},
 	{errCredential, unproven},
 	{session.ErrInvalid, unproven},
@@ -83,6 +90,7 @@ var problems = []struct {
 	{errMediaType, problem{status: http.StatusUnsupportedMediaType, message: "The request body must be application/json."}},
 	{errUseBilling, problem{status: http.StatusUnprocessableEntity, message: "A paid plan is selected through checkout.", code: "USE_BILLING_FLOW", billingEndpoint: billingPath}},
 	{store.ErrAppConfigMissing, problem{status: http.StatusPreconditionRequired, message: "Register an app config before the first link.", code: "APP_CONFIG_REQUIRED"}},
+	{errVersion, problem{status: http.StatusHTTPVersionNotSupported, message: "The protocol must be HTTP/1.1 or HTTP/1.0."}},
 	{errNoPortal, problem{status: http.StatusNotImplemented, message: "No identity provider is set up for the portal."}},
 	{errNoCheckout, problem{status: http.StatusNotImplemented, message: "No billing page is set up."}},
 	{store.ErrUnavailable, unavailable},
@@ -146,13 +154,25 @@ func (s *server) refuse(x *exchange, r *http.Request, err error) {
 	x.refuse(r, p)
 }
 
+// pathSent returns the path as it was sent: nothing decoded, nothing cleaned.
+func pathSent(r *http.Request) string {
+	switch {
+	case r.URL.Opaque != "":
+		return ""
+	case r.URL.IsAbs(): // absolute form (RFC 9112, 3.2.2)
+		return cmp.Or(r.URL.EscapedPath(), "/")
+	}
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	return path
+}
+
 // refuse sends the envelope of a problem.
 func (x *exchange) refuse(r *http.Request, p problem) {
 	requestID := ""
 	if x.fromClient {
 		requestID = x.requestID
 	}
-	e := envelope.New(p.status, p.message, r.URL.EscapedPath(), requestID, time.Now())
+	e := envelope.New(p.status, p.message, pathSent(r), requestID, time.Now())
 	e.Details, e.Code, e.Quota, e.Feature, e.BillingEndpoint = p.details, p.code, p.quota, p.feature, p.billingEndpoint
 	if p.challenge {
 		x.Header().Set("WWW-Authenticate", "Bearer")

@@ -177,10 +177,11 @@ func bound(next http.Handler) http.Handler {
 // empty or dot segments and without an encoded slash. Nothing is ever cleaned or redirected.
 func (s *server) plain(next http.Handler) http.Handler {
 	return s.answer(func(x *exchange, r *http.Request) error {
-		if len(r.TransferEncoding) > 0 {
-			// There may have been a Content-Length too, which net/http drops without a word. A proxy that goes by it takes the
-			// rest of the body for the next request, so there must be none (RFC 9112, 6.1).
-			x.Header().Set("Connection", "close")
+		if r.ProtoMajor != 1 {
+			return errVersion // the preface of HTTP/2, which net/http hands on; it closes the connection
+		}
+		if err := checkLength(x, r); err != nil {
+			return err
 		}
 		if r.URL.IsAbs() || r.URL.Host != "" {
 			return errAbsoluteTarget

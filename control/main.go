@@ -23,6 +23,7 @@ import (
 	"deeplink/shared/admin"
 	"deeplink/shared/bus"
 	"deeplink/shared/settings"
+	"deeplink/shared/wire"
 )
 
 // Exit codes.
@@ -129,7 +130,7 @@ func (c *serveCommand) Run(t *task) error {
 		group.Go(func() error { return canary.run(ctx) })
 	}
 	group.Go(func() error {
-		if err := httpServer.Serve(enveloped{api}); !errors.Is(err, http.ErrServerClosed) {
+		if err := httpServer.Serve(enveloped{api, wire.NewGate(maxConnections)}); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve the API: %w", err)
 		}
 		return nil

@@ -362,7 +362,7 @@ type domainAddCommand struct {
 
 // Run implements control domain add.
 func (c *domainAddCommand) Run(t *task) error {
-	host, err := catalog.CheckHost(c.Host)
+	host, err := readCustomHost(c.Host)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errArgument, err)
 	}

@@ -210,5 +210,6 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		// OPTIONS * is a request like any other.
 		DisableGeneralOptionsHandler: true,
+		ConnContext:                  withConnection,
 	}
 }

@@ -61,7 +61,7 @@ func TestWhatIsNotHTTPIsAnsweredByTheEnvelope(t *testing.T) {
 		{"a request line of two words", "GET /\r\nHost: x\r\n\r\n", 400},
 		{"a lower-case version", "GET / http/1.1\r\nHost: x\r\n\r\n", 400},
 		{"an unknown version", "GET / HTTP/9.9\r\nHost: x\r\n\r\n", 505},
-		{"HTTP/2 without TLS", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 404},
+		{"HTTP/2 without TLS", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
 		{"a method with a space", "GE T / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 		{"a method with a control character", "GET\x01 / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 		{"a bad escape in the path", "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400},

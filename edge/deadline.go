@@ -4,7 +4,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
+
+	"deeplink/shared/wire"
 )
 
 // deadlineSlack is how much later than asked for a deadline may fall. fasthttp moves three of them per request, which cost 8 to
@@ -17,6 +20,17 @@ type conn struct {
 	net.Conn
 	read, write deadline
 	heard       bool // a byte has come
+	head        wire.Head
+	gate        *wire.Gate // left by the first Close; nil: there is none
+	closed      atomic.Bool
+}
+
+// Close closes the connection and leaves its place to another one.
+func (c *conn) Close() error {
+	if c.gate != nil && c.closed.CompareAndSwap(false, true) {
+		c.gate.Leave()
+	}
+	return c.Conn.Close()
 }
 
 // SetDeadline sets both deadlines.
@@ -45,6 +59,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.heard = true
+		c.head.Add(b[:n], maxHeader)
 	} else if timeout := net.Error(nil); !c.heard && errors.As(err, &timeout) && timeout.Timeout() {
 		err = io.EOF
 	}

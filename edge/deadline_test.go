@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"deeplink/shared/wire"
 )
 
 // dateTicker starts a goroutine of fasthttp's that never ends, which no bubble of synctest's could wait for.
@@ -182,7 +184,7 @@ func (f *failing) Accept() (net.Conn, error) {
 
 func TestListenerOutlivesLackOfDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ln := &listener{Listener: &failing{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS}}}
+		ln := &listener{gate: wire.NewGate(1), Listener: &failing{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS}}}
 		began := time.Now()
 		c, err := ln.Accept()
 		if err != nil {
@@ -192,7 +194,7 @@ func TestListenerOutlivesLackOfDescriptors(t *testing.T) {
 		if took := time.Since(began); took != 75*time.Millisecond {
 			t.Errorf("waited %v, expected 5+10+20+40 ms", took)
 		}
-		ln = &listener{Listener: &failing{errs: []error{syscall.EINVAL}}}
+		ln = &listener{gate: wire.NewGate(1), Listener: &failing{errs: []error{syscall.EINVAL}}}
 		if _, err := ln.Accept(); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("error %v, expected that of the listener", err)
 		}

@@ -7,7 +7,12 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"deeplink/shared/wire"
 )
+
+// maxConnections bounds the connections of the public address. Each may take a buffer for reading, one for writing and a goroutine.
+const maxConnections = 256 << 10
 
 // The pause after an Accept that failed because the system lacks something, doubled each time.
 const minAcceptPause, maxAcceptPause = 5 * time.Millisecond, time.Second
@@ -19,6 +24,7 @@ const minAcceptPause, maxAcceptPause = 5 * time.Millisecond, time.Second
 // out of the kernel's queue first, for Accept to return.
 type listener struct {
 	net.Listener
+	gate *wire.Gate
 	mu   sync.Mutex // held while the kernel is asked
 	last []net.Conn // those whom Close accepted
 }
@@ -28,17 +34,21 @@ func listen(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &listener{Listener: ln}, nil
+	return &listener{Listener: ln, gate: wire.NewGate(maxConnections)}, nil
 }
 
 // Accept waits for the next connection. fasthttp takes any error for the end of the listener, so that running out of file
-// descriptors for a moment would end the edge: such errors are waited out here, as net/http does.
+// descriptors for a moment would end the edge: such errors are waited out here, as net/http does. Whom there is no room for is turned
+// away with the envelope, which fasthttp would do in plain text.
 func (l *listener) Accept() (net.Conn, error) {
 	pause := minAcceptPause
 	for {
 		c, err := l.next()
 		if err == nil {
-			return &conn{Conn: c}, nil
+			if l.gate.Admit(c) {
+				return &conn{Conn: c, gate: l.gate}, nil
+			}
+			continue
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue // it is about to be closed

@@ -6,6 +6,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"deeplink/shared/wire"
 )
 
 func dial(t *testing.T, addr string) net.Conn {
@@ -59,4 +61,43 @@ func TestClosedListenerStillAcceptsWhoWaited(t *testing.T) {
 		_ = c.Close()
 		t.Error("still listening")
 	}
+}
+
+func TestConnectionsBeyondTheBoundAreToldSo(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := &listener{Listener: inner, gate: wire.NewGate(2)}
+	s := newServer(&options{LinkBaseURL: base}, nil, nil, nil, discard)
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(ln) }()
+	t.Cleanup(func() {
+		_ = ln.Close()
+		<-served
+	})
+	ask := func(c net.Conn) int {
+		t.Helper()
+		a, err := askHead(c, "/healthz")
+		if err != nil {
+			return 0
+		}
+		return a.status
+	}
+	first, second := dial(t, inner.Addr().String()), dial(t, inner.Addr().String())
+	if ask(first) != 200 || ask(second) != 200 {
+		t.Fatal("there is room for two")
+	}
+	third := dial(t, inner.Addr().String())
+	a, err := readAnswer(third, "GET")
+	if err != nil || a.status != 503 || !a.last {
+		t.Fatalf("the third: %+v, %v; expected 503 and the end", a, err)
+	}
+	checkEnvelope(t, a, "")
+	if ask(first) != 200 {
+		t.Error("one that is connected is not answered any more")
+	}
+	_ = second.Close()
+	until(t, "there is room after one has left", func() bool { return ask(dial(t, inner.Addr().String())) == 200 })
 }

@@ -19,6 +19,7 @@ import (
 	"deeplink/shared/matchtoken"
 	"deeplink/shared/ratelimit"
 	"deeplink/shared/requestid"
+	"deeplink/shared/wire"
 )
 
 // The bounds of a connection (decisions.md 9). A deadline may fall a second later than these say.
@@ -44,8 +45,9 @@ var (
 		"Cache-Control: private, no-store\r\n" +
 		"Deeplink-Version: 1\r\n" +
 		requestid.Header)
-	requestIDHeader = []byte(requestid.Header)
-	locationHeader  = []byte("Location")
+	requestIDHeader  = []byte(requestid.Header)
+	locationHeader   = []byte("Location")
+	connectionHeader = []byte("Connection")
 )
 
 // server answers the public address.
@@ -86,13 +88,18 @@ func newServer(c *options, links *replica.Replica, pages *errorPages, matches *m
 		ReadBufferSize:               maxHeader,
 		WriteBufferSize:              writeBuffer,
 		MaxRequestBodySize:           maxBody,
+		ExpectHandler:                s.expect,
+		Concurrency:                  2 * maxConnections, // never reached: the listener turns away first
 	}
 	return s
 }
 
 // handle answers one request. Nothing that happens on the way can end the process.
 func (s *server) handle(ctx *fasthttp.RequestCtx) {
-	s.identify(ctx)
+	s.identify(ctx, sentID(ctx))
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.head.Answered()
+	}
 	kind := s.survive(ctx)
 	s.requests.add(ctx.ConnID(), kind, ctx.Response.StatusCode())
 	s.latencies.sample(ctx.ConnRequestNum(), kind, ctx.Time())
@@ -101,18 +108,31 @@ func (s *server) handle(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// identify sets the headers that every answer has.
-func (s *server) identify(ctx *fasthttp.RequestCtx) {
+// identify sets the headers that every answer has. id is that which the client sent, if any.
+func (s *server) identify(ctx *fasthttp.RequestCtx, id []byte) {
 	var fresh [36]byte
-	id := sentID(ctx)
-	if id == nil {
+	if len(id) == 0 {
 		id = requestid.Append(fresh[:0])
 	}
 	ctx.Response.Header.SetCanonical(everyAnswer, id)
-	if s.draining.Load() {
-		// fasthttp says so itself only while it shuts down, when clients have no time left to hear it.
+	// fasthttp says so itself only while it shuts down, when clients have no time left to hear it.
+	if s.draining.Load() || isLast(&ctx.Request.Header) {
 		ctx.SetConnectionClose()
 	}
+}
+
+// isLast reports whether the client says that nothing follows. fasthttp knows but one of the ways to write that.
+func isLast(request *fasthttp.RequestHeader) bool {
+	options := request.PeekCanonical(connectionHeader)
+	if len(options) == 0 || string(options) == "keep-alive" {
+		return false
+	}
+	for option := range bytes.SplitSeq(options, []byte(",")) {
+		if bytes.EqualFold(bytes.TrimSpace(option), []byte("close")) {
+			return true
+		}
+	}
+	return false
 }
 
 // answerID returns the id that the answer carries.
@@ -142,6 +162,11 @@ func (s *server) answer(ctx *fasthttp.RequestCtx) kind {
 		shareWithScripts(ctx)
 	}
 	switch {
+	case !request.IsHTTP11() && !bytes.HasPrefix(request.Protocol(), []byte("HTTP/1.")):
+		refuse(ctx, &wrongVersion) // fasthttp closes the connection
+	case request.ContentLength() != noBody && isExpecting(request):
+		ctx.SetConnectionClose()
+		refuse(ctx, &wrongExpectation)
 	case request.ContentLength() != noBody && hasTwoLengths(request):
 		// Somebody in between may have seen another end of this request than we did.
 		ctx.SetConnectionClose()
@@ -196,6 +221,33 @@ func allow(ctx *fasthttp.RequestCtx, k kind) {
 // noBody is what fasthttp gives for the length of a request that names none.
 const noBody = -2
 
+// expect answers Expect: 100-continue: fasthttp says "continue", unless that would only fetch what is refused then. HTTP/1.0 does not know
+// that there is something to come (RFC 9110, 10.1.1).
+func (s *server) expect(ctx *fasthttp.RequestCtx) int {
+	p := &longBody
+	switch request := &ctx.Request.Header; {
+	case !request.IsHTTP11():
+		p = &wrongExpectation
+	case request.ContentLength() <= maxBody:
+		return fasthttp.StatusContinue
+	}
+	s.identify(ctx, sentID(ctx))
+	refuse(ctx, p)
+	s.requests.add(ctx.ConnID(), kindNone, p.status)
+	return p.status
+}
+
+// isExpecting reports whether a request expects anything but 100-continue, which fasthttp has answered. Without a body there is nothing
+// to expect.
+func isExpecting(request *fasthttp.RequestHeader) bool {
+	for _, expected := range request.PeekAll("Expect") {
+		if !bytes.EqualFold(expected, []byte("100-continue")) {
+			return true
+		}
+	}
+	return false
+}
+
 // hasTwoLengths reports whether a request has both Content-Length and Transfer-Encoding. fasthttp lets that pass and forgets the
 // first, so the raw header is read.
 func hasTwoLengths(request *fasthttp.RequestHeader) bool {
@@ -210,7 +262,8 @@ func hasTwoLengths(request *fasthttp.RequestHeader) bool {
 
 // refuseUnread answers what fasthttp could not read; it closes the connection after that.
 func (s *server) refuseUnread(ctx *fasthttp.RequestCtx, err error) {
-	s.identify(ctx)
+	seen := begun(ctx)
+	s.identify(ctx, []byte(seen.ID))
 	var small *fasthttp.ErrSmallBuffer
 	var network net.Error
 	p := &unreadable
@@ -221,13 +274,22 @@ func (s *server) refuseUnread(ctx *fasthttp.RequestCtx, err error) {
 		p = &longBody
 	case errors.As(err, &network) && network.Timeout():
 		p = &tooSlow
+	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding) && !seen.Old:
+		p = &wrongCoding
 	}
-	if len(ctx.Request.Header.Host()) > 0 {
-		refuse(ctx, p)
-	} else {
-		refuseAt(ctx, p, "") // not even the path was read
-	}
+	refuseAt(ctx, p, seen.Path, seen.ID)
 	s.requests.add(ctx.ConnID(), kindNone, p.status)
+}
+
+// begun returns what is known of a request that fasthttp could not read to its end, or not at all.
+func begun(ctx *fasthttp.RequestCtx) wire.Request {
+	if len(ctx.Request.Header.Host()) > 0 {
+		return wire.Request{Path: pathSent(ctx), ID: string(sentID(ctx))}
+	}
+	if c, ok := ctx.Conn().(*conn); ok {
+		return c.head.Request()
+	}
+	return wire.Request{}
 }
 
 // trace logs a request. Only what is listed here and in about is ever logged of one: no header, no query, no path, no address.

@@ -2,9 +2,11 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -50,12 +52,12 @@ func (k *keyring) fetch(ctx context.Context) (keys map[name]key, ignored int, er
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", unreachable, err)
+		return nil, 0, fmt.Errorf("%w: %w", unreachable, withoutURL(err))
 	}
 	request.Header.Set("Accept", "application/jwk-set+json, application/json")
 	response, err := k.client.Do(request)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", unreachable, err)
+		return nil, 0, fmt.Errorf("%w: %w", unreachable, withoutURL(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -76,4 +78,13 @@ func (k *keyring) fetch(ctx context.Context) (keys map[name]key, ignored int, er
 		return nil, 0, fmt.Errorf("%w: %d of no use", noKeys, ignored)
 	}
 	return keys, ignored, nil
+}
+
+// withoutURL takes the address out of an error of net/http's: its query may hold a secret.
+func withoutURL(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
 }
