@@ -119,6 +119,7 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	group.Go(func() error { return admin.Serve(duties, private, s.ready, metrics) })
 	group.Go(func() error { return links.Run(duties) })
 	group.Go(func() error { return s.http.Serve(public) })
+	group.Go(func() error { keepHugePages(duties); return nil })
 	log.Info("serving", "address", public.Addr().String(), "admin", private.Addr().String(), "slot", slot)
 	group.Go(func() error {
 		defer endDuties()
