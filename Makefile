@@ -22,7 +22,7 @@ test: ## every test, with a private PostgreSQL and Redis
 	$(GO) test -shuffle=on -p 1 $(ALONE)
 
 # Pages run in Chromium, and whole fleets and broken builds in processes of their own: there the detector sees nothing.
-ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|ContendersDoTheSame
+ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|NoFailoverLoses|RunThroughARestore|ContendersDoTheSame
 
 race: ## the tests under the race detector, but those of pages, whole fleets and broken builds
 	@$(SERVERS)
