@@ -7,7 +7,7 @@ ALONE := ./control ./edge ./bench ./bench/broken ./deploy/local ./deploy/example
 OTHERS := $$($(GO) list ./... | grep -vE '/(control|edge|bench|bench/broken|deploy/local|deploy/examples|shared/testbrowser)$$')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test race check deps rules fuzz vuln bench migrate
+.PHONY: help run test race check deps rules manifests fuzz vuln bench migrate
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,7 +29,7 @@ race: ## the tests under the race detector, but those of pages, whole fleets and
 	$(GO) test -race -shuffle=on $(OTHERS)
 	$(GO) test -race -shuffle=on -p 1 -skip '$(ELSEWHERE)' $(filter-out ./bench/broken,$(ALONE))
 
-check: deps rules race ## format, vet, staticcheck, imports, alerts, race, the commands of the documents
+check: deps rules manifests race ## format, vet, staticcheck, imports, alerts, manifests, race, the commands of the documents
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
@@ -42,6 +42,10 @@ deps: ## refuse imports on the wrong side
 rules: ## the alerts, their tests and the dashboard's queries, by promtool
 	@deploy/local/install.sh promtool
 	.ci/rules
+
+manifests: ## what deploy/ gives to Kubernetes, Compose, systemd, nginx, Caddy and HAProxy, read by them
+	@deploy/local/install.sh nginx haproxy caddy systemd-analyze
+	.ci/manifests/check
 
 fuzz: ## each fuzz target for FUZZTIME (10s)
 	.ci/fuzz

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what is named and not found, through the system's package manager: postgresql, redis, chromium, nginx, wrk, promtool.
+# Installs what is named and not found, through the system's package manager: postgresql, redis, chromium, nginx, wrk, promtool,
+# haproxy, caddy, systemd-analyze.
 # Servers are installed, never started: everything here runs private ones.
 set -eu
 
@@ -31,9 +32,9 @@ if command -v apt-get >/dev/null; then
 	fi
 	$root apt-get update -qq
 	# shellcheck disable=SC2086
-	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/; s/promtool/prometheus/') >/dev/null
+	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/; s/promtool/prometheus/; s/systemd-analyze/systemd/') >/dev/null
 elif command -v dnf >/dev/null; then
-	$root dnf install -y -q $(echo "$missing" | sed 's/postgresql/postgresql-server/; s/promtool/golang-github-prometheus/')
+	$root dnf install -y -q $(echo "$missing" | sed 's/postgresql/postgresql-server/; s/promtool/golang-github-prometheus/; s/systemd-analyze/systemd/')
 elif command -v apk >/dev/null; then
 	$root apk add -q $(echo "$missing" | sed 's/promtool/prometheus/')
 else
