@@ -44,6 +44,24 @@ func TestStaleIfError(t *testing.T) {
 		f.untilReady(t)
 		f.mustGet(t, "abcd", "code", "v1")
 	})
+	// A restart makes an edge forget all it holds: from then on clicks need what is only just back.
+	t.Run("no click is lost when Postgres is back", func(t *testing.T) {
+		t.Parallel()
+		f, server := start(t, time.Minute)
+		until(t, "the end of the lease", func() bool { return f.Ready() != nil })
+		started := make(chan error, 1)
+		go func() { started <- server.Start(t.Context()) }()
+		begun := f.lease.Load().begun
+		for seen := 0; seen < 300; time.Sleep(time.Millisecond) {
+			f.mustGet(t, "abcd", "code", "v1")
+			if f.lease.Load().begun != begun {
+				seen++
+			}
+		}
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("a hint still ends it", func(t *testing.T) {
 		t.Parallel()
 		f, _ := start(t, stale)

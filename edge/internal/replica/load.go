@@ -14,7 +14,7 @@ import (
 
 const (
 	// loadTimeout bounds one question to Postgres, and the wait for a turn to ask. A load asks twice at most, and a click waits
-	// for two loads at most.
+	// for two loads at most, or four when everything is forgotten meanwhile.
 	loadTimeout = time.Second
 	// maxLoads is how many questions may be open at once, maxQueued how many more keys may wait for their turn.
 	maxLoads  = 64
@@ -53,7 +53,12 @@ func (l *loads) wait() { l.group.Wait() }
 // miss answers from Postgres, or, while that cannot be reached, from what the cache may still tell.
 func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
 	defer observe(r.counts.misses, time.Now())
+	epoch := r.stamps.epoch.Load()
 	value, err := r.fetch(hash, key, domain)
+	if err != nil && unreachable(err) && r.stamps.epoch.Load() != epoch {
+		// Postgres came back meanwhile, and everything was forgotten, also what this click would have been told.
+		value, err = r.fetch(hash, key, domain)
+	}
 	if err == nil || !unreachable(err) {
 		return value, err
 	}

@@ -102,6 +102,10 @@ func (p *poller) poll(ctx context.Context) (pause time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if !p.settled {
+		// What is about to be forgotten has to be asked for at once.
+		r.postgres.heard(true, time.Now())
+	}
 	now.begun = begun
 	if p.last.trusts(now) {
 		r.forget(tags)
