@@ -8,10 +8,11 @@ import "encoding/binary"
 //	0  epoch, organization, domain, key      4 × uint64
 //	32 stripes of organization, domain, key  3 × uint16
 //	38 length of the name                    uint16
-//	40 name, value
+//	40 length of the entry                   uint32
+//	44 name, value
 type entry []byte
 
-const entryHeader = 40
+const entryHeader = 44
 
 func newEntry(m marks, name string, value []byte) entry {
 	e := make(entry, entryHeader, entryHeader+len(name)+len(value))
@@ -24,6 +25,7 @@ func newEntry(m marks, name string, value []byte) entry {
 	le.PutUint16(e[34:], m.domainStripe)
 	le.PutUint16(e[36:], m.keyStripe)
 	le.PutUint16(e[38:], uint16(len(name)))
+	le.PutUint32(e[40:], uint32(cap(e)))
 	return append(append(e, name...), value...)
 }
 
@@ -39,6 +41,9 @@ func (e entry) keyStripe() uint16          { return binary.LittleEndian.Uint16(e
 func (e entry) named(name []byte) bool {
 	return string(e[entryHeader:entryHeader+e.nameLen()]) == string(name)
 }
+
+// size is the length of the entry: known to one that has its beginning only.
+func (e entry) size() int { return int(binary.LittleEndian.Uint32(e[40:])) }
 
 func (e entry) nameLen() int { return int(binary.LittleEndian.Uint16(e[38:])) }
 

@@ -77,6 +77,7 @@ type Replica struct {
 	incarnation string
 
 	seed    maphash.Seed
+	hot     hot                             // of what leads somewhere, that which is asked for the most
 	known   *ristretto.Cache[uint64, entry] // what leads somewhere
 	unknown *ristretto.Cache[uint64, entry] // what leads nowhere: apart, so that guessing codes evicts no link
 	stamps  *stamps
@@ -178,7 +179,14 @@ func (r *Replica) Get(now time.Time, key []byte, domain int) ([]byte, error) {
 
 // remembered returns the entry of a key if nothing it depends on was bumped since it was filled; otherwise nil.
 func (r *Replica) remembered(hash uint64, key []byte) entry {
+	isCaches := isTheCachesTurn()
+	if e := r.hot.get(hash); !isCaches && e != nil && e.named(key) && r.stamps.current(e) {
+		return e
+	}
 	if e, ok := r.known.Get(hash); ok && e.named(key) && r.stamps.current(e) {
+		if isCaches {
+			r.hot.put(hash, e)
+		}
 		return e
 	}
 	if e, ok := r.unknown.Get(hash); ok && e.named(key) && r.stamps.current(e) {
