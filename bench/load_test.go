@@ -67,7 +67,6 @@ func TestEveryScenarioIsAnswered(t *testing.T) {
 				t.Errorf("%s: %v", scenario, round.Statuses)
 			}
 		}
-		delete(round.Failures, failedClick) // an edge had no time to be asked before: nothing is known of that delete
 		if len(round.Failures) > 0 || !strings.Contains(printed, scenario) {
 			t.Errorf("%s: failures %v, printed %q", scenario, round.Failures, printed)
 		}

@@ -66,7 +66,7 @@ func (l *loading) deletes(ctx context.Context, name string) ([]part, error) {
 	began := time.Now()
 	var group errgroup.Group
 	for worker := range deleteWorkers * len(l.backends) {
-		group.Go(func() error { return d.work(ctx, l.backends[worker%len(l.backends)], began.Add(l.Duration)) })
+		group.Go(func() error { return d.work(ctx, worker, began.Add(l.Duration)) })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
@@ -83,10 +83,11 @@ func (l *loading) deletes(ctx context.Context, name string) ([]part, error) {
 }
 
 // work makes links and deletes them until the round is over.
-func (d *deleteRound) work(ctx context.Context, b *backend, until time.Time) error {
+func (d *deleteRound) work(ctx context.Context, worker int, until time.Time) error {
+	b := d.backends[worker%len(d.backends)]
 	askers := make([]*asker, len(d.edges))
 	for i, edge := range d.edges {
-		askers[i] = &asker{deleteRound: d, edge: edge, line: load.NewLine(edge, d.config, d.Timeout)}
+		askers[i] = &asker{deleteRound: d, number: worker*len(d.edges) + i, edge: edge, line: load.NewLine(edge, d.config, d.Timeout)}
 		defer askers[i].line.Close()
 	}
 	for time.Now().Before(until) && ctx.Err() == nil {
@@ -158,9 +159,10 @@ func (s clickStatus) gone() bool   { return s == http.StatusNotFound || s == htt
 // asker asks an edge for one link after the other.
 type asker struct {
 	*deleteRound
+	number  int // of all askers: they ask for different clients, as one alone may ask an edge 500 times a second
 	edge    load.Target
 	line    *load.Line
-	request []byte
+	request load.Source
 
 	// Of the last link: how it went.
 	status  clickStatus
@@ -171,12 +173,12 @@ type asker struct {
 func (a *asker) prepare(path string) {
 	request := a.click(desktopAgent, nil)
 	request.Path = path
-	a.request = slices.Clone(request.Source()(0, a.edge).Next())
+	a.request = request.Source()(a.number, a.edge)
 	a.status, a.took, a.failure = 0, 0, ""
 }
 
 func (a *asker) ask(ctx context.Context) clickStatus {
-	status, err := a.line.Ask(context.WithoutCancel(ctx), a.request)
+	status, err := a.line.Ask(context.WithoutCancel(ctx), a.request.Next())
 	if err != nil {
 		return 0
 	}
