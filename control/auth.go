@@ -18,10 +18,10 @@ type authorized func(x *exchange, r *http.Request, organization catalog.Organiza
 
 // withKey lets requests with a key of the tier through to h, counted under surface, in the order of checks of decisions.md
 // 5: credential and suspension, tier, rate limit, plan, feature. Nothing of the request but its Authorization is looked at
-// before that. The key is looked up in keys.
-func (s *server) withKey(keys *store.Store, tier apikey.Tier, surface ratelimit.Surface, h authorized) handler {
+// before that, unless look does.
+func (s *server) withKey(look lookup, tier apikey.Tier, surface ratelimit.Surface, h authorized) handler {
 	return func(x *exchange, r *http.Request) error {
-		credential, err := authenticate(keys, r)
+		credential, err := authenticate(look, x, r)
 		if err != nil {
 			return err
 		}
@@ -70,14 +70,35 @@ func requireAPIAccess(o catalog.Organization) error {
 	return nil
 }
 
+// lookup finds whose key has the hash, or store.ErrNotFound.
+type lookup func(x *exchange, r *http.Request, hash [32]byte) (store.Credential, error)
+
+// keysOf looks keys up in a store.
+func keysOf(keys *store.Store) lookup {
+	return func(_ *exchange, r *http.Request, hash [32]byte) (store.Credential, error) {
+		return keys.Authenticate(r.Context(), hash)
+	}
+}
+
+// keyAndLink looks up the key and reads the link that the path names, if it names one: what backends ask for the most takes one round trip
+// to Postgres. The link waits in the exchange for whoever may have it.
+func (s *server) keyAndLink(x *exchange, r *http.Request, hash [32]byte) (credential store.Credential, err error) {
+	id, err := pathID(r)
+	if err != nil {
+		return s.store.Authenticate(r.Context(), hash) // the id is refused when its turn comes
+	}
+	credential, x.link, err = s.store.AuthenticateWithLink(r.Context(), hash, id)
+	return credential, err
+}
+
 // authenticate returns what the request's key stands for. The error is errCredential whatever is wrong with the key, so that
 // a prober learns nothing from it.
 //
-// Nor from the time it takes: whatever has the form of a key costs the same one query, by its hash, whether the key is unknown, replaced,
+// Nor from the time it takes: whatever has the form of a key costs the same one round trip, by its hash, whether the key is unknown, replaced,
 // over or its organization suspended, and nothing after it. What can't be a key costs no query, and that shows: but the form, checksum
 // included, is public (decisions.md 6), so that it says nothing about any key there is. How near a wrong key came to a right one shows
 // nowhere: the index compares hashes.
-func authenticate(keys *store.Store, r *http.Request) (store.Credential, error) {
+func authenticate(look lookup, x *exchange, r *http.Request) (store.Credential, error) {
 	raw, ok := bearer(r.Header)
 	if !ok {
 		return store.Credential{}, errCredential
@@ -85,7 +106,7 @@ func authenticate(keys *store.Store, r *http.Request) (store.Credential, error) 
 	if _, ok := apikey.Parse(raw); !ok {
 		return store.Credential{}, errCredential
 	}
-	credential, err := keys.Authenticate(r.Context(), apikey.Hash(raw))
+	credential, err := look(x, r, apikey.Hash(raw))
 	if errors.Is(err, store.ErrNotFound) {
 		return store.Credential{}, errCredential
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"deeplink/control/internal/store"
+	"deeplink/shared/catalog"
 	"deeplink/shared/clientip"
 	"deeplink/shared/requestid"
 )
@@ -42,6 +43,8 @@ type exchange struct {
 	organizationID, keyID, subject string
 	// actor is who makes the changes of this request. It is set for a handler that was let through.
 	actor store.Actor
+	// link is the one that the path names, if it was read together with the key; nil says nothing.
+	link *catalog.LinkWithDomain
 	// status is what was sent, 0 before.
 	status int
 }

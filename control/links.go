@@ -109,8 +109,11 @@ func (s *server) deleteLink(x *exchange, r *http.Request, organization catalog.O
 	return writeJSON(x, http.StatusOK, deletion{ID: id, Deleted: true})
 }
 
-// link returns the link with the id.
+// link returns the link with the id, which is that of the path.
 func (s *server) link(x *exchange, r *http.Request, organization catalog.Organization, id string) (catalog.LinkWithDomain, error) {
+	if x.link != nil {
+		return *x.link, nil
+	}
 	link, err := s.store.Link(r.Context(), organization.ID, id)
 	if err != nil {
 		return catalog.LinkWithDomain{}, s.gone(x, r, organization, id, err)

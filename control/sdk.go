@@ -30,7 +30,7 @@ type reported func(x *exchange, r *http.Request, organization catalog.Organizati
 
 // withReport lets requests with a client key through to h, as withKey does.
 func (s *server) withReport(surface ratelimit.Surface, h reported) handler {
-	return s.withKey(s.phones, apikey.Client, surface, unhurried(h))
+	return s.withKey(keysOf(s.phones), apikey.Client, surface, unhurried(h))
 }
 
 // unhurried gives a phone phoneTimeout for its report, and h all of requestTimeout once it is there.

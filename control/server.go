@@ -91,19 +91,20 @@ const limitPrefix = "deeplink:limit:"
 
 // routes are all there are, in the order of the document. A GET answers HEAD too.
 func (s *server) routes() []route {
-	reading := func(h authorized) handler { return s.withKey(s.store, apikey.Server, ratelimit.LinkReads, h) }
-	writing := func(h authorized) handler { return s.withKey(s.store, apikey.Server, ratelimit.LinkWrites, h) }
+	reading := func(h authorized) handler { return s.withKey(keysOf(s.store), apikey.Server, ratelimit.LinkReads, h) }
+	readingOne := func(h authorized) handler { return s.withKey(s.keyAndLink, apikey.Server, ratelimit.LinkReads, h) }
+	writing := func(h authorized) handler { return s.withKey(keysOf(s.store), apikey.Server, ratelimit.LinkWrites, h) }
 	member := func(h authorized) handler { return s.withSession(session.Member, h) }
 	admin := func(h authorized) handler { return s.withSession(session.Admin, h) }
 	owner := func(h authorized) handler { return s.withSession(session.Owner, h) }
 	return []route{
 		{createLinkOperation(), writing(s.createLink)},
 		{listLinksOperation(), reading(s.listLinks)},
-		{getLinkOperation(), reading(s.getLink)},
+		{getLinkOperation(), readingOne(s.getLink)},
 		{updateLinkOperation(), writing(s.updateLink)},
 		{deleteLinkOperation(), writing(s.deleteLink)},
-		{drawLinkOperation(svgPicture), reading(s.drawLink(svgPicture))},
-		{drawLinkOperation(pngPicture), reading(s.drawLink(pngPicture))},
+		{drawLinkOperation(svgPicture), readingOne(s.drawLink(svgPicture))},
+		{drawLinkOperation(pngPicture), readingOne(s.drawLink(pngPicture))},
 		{openSessionOperation(), s.withReport(ratelimit.SDKSession, s.openSession)},
 		{identifyOperation(), s.withReport(ratelimit.SDKSession, s.identifyDevice)},
 		{clearIdentityOperation(), s.withReport(ratelimit.SDKSession, s.clearIdentity)},

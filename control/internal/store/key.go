@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,17 +25,50 @@ const authenticateSQL = `
 	from api_keys k join organizations o on o.id = k.organization_id
 	where k.hash = $1 and (k.valid_until is null or k.valid_until > clock_timestamp())`
 
+// credentialFields are where the columns of authenticateSQL go.
+func credentialFields(c *Credential) []any {
+	return append([]any{&c.KeyID, &c.DisplayKey, &c.Tier}, organizationFields(&c.Organization)...)
+}
+
 // Authenticate returns whose key has the hash. It is ErrNotFound for a key that is unknown or no longer valid. Suspension,
 // tier and plan are the caller's to judge. Nothing is cached: a replaced key stops at once.
 func (s *Store) Authenticate(ctx context.Context, hash [32]byte) (c Credential, err error) {
 	err = retry("authenticate", func() error {
-		fields := append([]any{&c.KeyID, &c.DisplayKey, &c.Tier}, organizationFields(&c.Organization)...)
-		return s.pool.QueryRow(ctx, authenticateSQL, hash[:]).Scan(fields...)
+		return s.pool.QueryRow(ctx, authenticateSQL, hash[:]).Scan(credentialFields(&c)...)
 	})
 	if err != nil {
 		return Credential{}, err
 	}
 	return c, nil
+}
+
+// keyedLinkSQL reads a link of the organization whose key has the hash. It is sent behind authenticateSQL, in the same transaction, and so
+// does not find less: now() is not after clock_timestamp().
+const keyedLinkSQL = `select ` + linkColumns + ` from ` + linkTables + `
+	where l.organization_id = (select k.organization_id from api_keys k
+	                           where k.hash = $1 and (k.valid_until is null or k.valid_until > now())) and l.id = $2`
+
+// AuthenticateWithLink is Authenticate, and in the same round trip reads that link of the organization which has the id. A nil link says
+// nothing: [Store.Link] knows whether there is one.
+func (s *Store) AuthenticateWithLink(ctx context.Context, hash [32]byte, id string) (c Credential, link *catalog.LinkWithDomain, err error) {
+	err = retry("authenticate and read a link", func() error {
+		link = nil
+		var batch pgx.Batch
+		batch.Queue(authenticateSQL, hash[:]).QueryRow(func(row pgx.Row) error { return row.Scan(credentialFields(&c)...) })
+		batch.Queue(keyedLinkSQL, hash[:], id).QueryRow(func(row pgx.Row) error {
+			found, _, err := s.scanLink(row)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return nil
+			}
+			link = &found
+			return err
+		})
+		return s.pool.SendBatch(ctx, &batch).Close()
+	})
+	if err != nil {
+		return Credential{}, nil, err
+	}
+	return c, link, nil
 }
 
 // NewKey is a key with its raw form, which is never seen again, as the portal answers it (decisions.md 6).
