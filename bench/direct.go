@@ -23,6 +23,7 @@ type directCommand struct {
 	Duration time.Duration `default:"5s" help:"Length of a round."`
 	Clients  int           `default:"64" help:"Connections, each of an organization of its own: a key may write 100 times a second."`
 	Links    int           `default:"1000" help:"Links of each organization."`
+	Only     []string      `enum:"create,get,list" default:"create,get,list" help:"What to ask for."`
 	JSON     string        `type:"path" help:"File for the results."`
 	Log      string        `help:"File for what the programs write." type:"path"`
 }
@@ -55,7 +56,7 @@ func (c directCommand) Run(ctx context.Context) error {
 	}
 	defer d.pool.Close()
 	file := result.File{Command: os.Args[1:], Began: time.Now(), Machine: result.ThisMachine()}
-	for _, scenario := range []string{"create", "get", "list"} {
+	for _, scenario := range c.Only {
 		series := []result.Series{{Contender: byControl, Scenario: scenario}, {Contender: byPgx, Scenario: scenario}}
 		for range c.Rounds {
 			for i, run := range []func(context.Context, string) (result.Round, error){d.askControl, d.askPostgres} {

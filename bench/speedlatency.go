@@ -7,6 +7,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -85,6 +87,9 @@ func (c contender) atRate(ctx context.Context, rate float64, span time.Duration)
 	if len(c.keys) > 1 {
 		request.Paths = load.NewKeys(c.keys...).Skewed(latencySkew)
 	}
+	// Among a million keys a collection stops whoever asks for tens of milliseconds, which would be the latency of both.
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	before, err := processorTimeOf(c.pid)
 	if err != nil {
 		return round, err
