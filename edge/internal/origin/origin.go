@@ -21,7 +21,8 @@ const clickConnect = time.Second
 
 // Origin reads links. It is safe for concurrent use.
 type Origin struct {
-	pool *pgxpool.Pool
+	pool  *pgxpool.Pool
+	links *lookups
 }
 
 // Open returns an Origin over at most conns connections to the primary at databaseURL. It connects when first asked.
@@ -30,7 +31,7 @@ func Open(ctx context.Context, databaseURL string, conns int32) (*Origin, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Origin{pool: pool}, nil
+	return &Origin{pool: pool, links: newLookups(pool)}, nil
 }
 
 // Close closes the connections once those in use have been given back.
@@ -77,18 +78,15 @@ func (o *Origin) Link(ctx context.Context, domain, code string) (Found, error) {
 	if strings.Contains(domain, ".") {
 		query = onCustomDomain
 	}
-	var found Found
-	err := again(func() (err error) {
-		found, err = o.ask(ctx, query, domain, code)
-		return err
-	})
+	found, err := o.links.ask(ctx, query, domain, code)
 	if err != nil {
 		return Found{}, fmt.Errorf("look up a link: %w", err)
 	}
 	return found, nil
 }
 
-func (o *Origin) ask(ctx context.Context, query, domain, code string) (Found, error) {
+// scanFound reads a row of selectFound.
+func scanFound(row pgx.Row) (Found, error) {
 	var f Found
 	var ios catalog.IOSApp
 	var android catalog.AndroidApp
@@ -98,7 +96,7 @@ func (o *Origin) ask(ctx context.Context, query, domain, code string) (Found, er
 	var expiry *time.Time
 	var params []byte
 	var active *bool
-	err := o.pool.QueryRow(ctx, query, domain, code).Scan(&f.OrgKey, &f.Suspended, &f.Host,
+	err := row.Scan(&f.OrgKey, &f.Suspended, &f.Host,
 		&ios.BundleID, &ios.TeamID, &ios.AppStoreID, &ios.Scheme,
 		&android.PackageName, &android.SHA256CertFingerprints, &android.Scheme,
 		&f.AppConfig.FallbackURL, &f.AppConfig.HTMLErrorPages,

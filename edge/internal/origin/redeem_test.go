@@ -29,9 +29,10 @@ const (
 
 // world is a database with one organization that has a link on the shared host, one on a verified and one on a pending domain.
 type world struct {
-	t        *testing.T
-	owner    *pgx.Conn
-	redeemer *Redeemer
+	t                 *testing.T
+	ownerURL, edgeURL string
+	owner             *pgx.Conn
+	redeemer          *Redeemer
 }
 
 const (
@@ -49,7 +50,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(redeemer.Close)
-	w := &world{t, owner, redeemer}
+	w := &world{t, database.URL, database.EdgeURL, owner, redeemer}
 	w.exec(`insert into organizations (id, org_key, name) values ('00000000-0000-7000-8000-000000000001', 'abcd', 'Test')`)
 	for i, link := range []struct {
 		id     string

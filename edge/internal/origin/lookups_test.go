@@ -1,0 +1,216 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"deeplink/shared/testdb"
+)
+
+// origin returns one over so many connections.
+func (w *world) origin(connections int32) *Origin {
+	w.t.Helper()
+	o, err := Open(w.t.Context(), w.edgeURL, connections)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(o.Close)
+	return o
+}
+
+// block keeps every lookup waiting in Postgres until the function is called.
+func (w *world) block() (unblock func()) {
+	w.t.Helper()
+	tx, err := testdb.Connect(w.t, w.ownerURL).Begin(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := tx.Exec(context.Background(), `lock table domains in access exclusive mode`); err != nil {
+		w.t.Fatal(err)
+	}
+	return func() {
+		w.t.Helper()
+		if err := tx.Rollback(context.Background()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// queued waits until so many lookups wait for a line.
+func queued(t *testing.T, o *Origin, n int) {
+	t.Helper()
+	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+		o.links.mu.Lock()
+		waiting := len(o.links.queue)
+		o.links.mu.Unlock()
+		if waiting == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d lookups wait for a line, expected %d", waiting, n)
+		}
+	}
+}
+
+// idle checks that every line was given back.
+func idle(t *testing.T, o *Origin) {
+	t.Helper()
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	if o.links.taken != 0 || len(o.links.queue) != 0 {
+		t.Errorf("%d lines are taken and %d lookups wait, expected none", o.links.taken, len(o.links.queue))
+	}
+}
+
+// TestManyLookupsAtOnceAreEachAnsweredTheirOwn makes many wait for one line, and counts what they take.
+func TestManyLookupsAtOnceAreEachAnsweredTheirOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.origin(connectionsPerLine)
+	if _, err := o.Link(t.Context(), "abcd", "code0"); err != nil {
+		t.Fatal(err)
+	}
+	before := o.Stat().AcquireCount()
+	unblock := w.block()
+	const n = 3 * maxBatch
+	var group sync.WaitGroup
+	for i := range n {
+		domain, code, expected := "abcd", "code0", sharedLink
+		switch i % 3 {
+		case 1:
+			domain, code, expected = "links.example.com", "code1", verifiedLink
+		case 2:
+			code, expected = fmt.Sprintf("none%d", i), ""
+		}
+		group.Go(func() {
+			found, err := o.Link(context.Background(), domain, code)
+			id := ""
+			if found.Link != nil {
+				id = found.Link.ID
+			}
+			if err != nil || found.OrgKey != "abcd" || id != expected {
+				t.Errorf("%s/%s: link %q of %q, %v; expected %q of abcd", domain, code, id, found.OrgKey, err, expected)
+			}
+		})
+	}
+	queued(t, o, n-1)
+	unblock()
+	group.Wait()
+	// The first went by itself, the others by maxBatch.
+	if trips := o.Stat().AcquireCount() - before; trips != 1+3 {
+		t.Errorf("%d lookups took %d round trips, expected 4", n, trips)
+	}
+	idle(t, o)
+}
+
+// TestALookupThatIsGivenUpKeepsNobodyWaiting gives up one that has the line, one that waits, and one that is told that it has the line.
+func TestALookupThatIsGivenUpKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.origin(connectionsPerLine)
+	unblock := w.block()
+	var group sync.WaitGroup
+	start := func() (cancel context.CancelFunc) {
+		ctx, cancel := context.WithCancel(context.Background())
+		group.Go(func() {
+			if _, err := o.Link(ctx, "abcd", "code0"); !errors.Is(err, context.Canceled) {
+				t.Errorf("a lookup that was given up: %v", err)
+			}
+		})
+		return cancel
+	}
+	sending := start()
+	for end := time.Now().Add(bound); o.Stat().AcquiredConns() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	next := start()
+	queued(t, o, 1)
+	start()() // it is given up at once
+	queued(t, o, 1)
+	sending()
+	queued(t, o, 0) // next has the line
+	patient := make(chan error, 1)
+	go func() {
+		_, err := o.Link(context.Background(), "abcd", "code0")
+		patient <- err
+	}()
+	queued(t, o, 1)
+	next()
+	group.Wait()
+	unblock()
+	select {
+	case err := <-patient:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(bound):
+		t.Fatal("a lookup waits for a line that nobody has")
+	}
+	idle(t, o)
+}
+
+// tooLate is a context that ends in the moment in which its lookup is handed the line.
+type tooLate struct {
+	context.Context
+	hand func()
+}
+
+func (c tooLate) Done() <-chan struct{} {
+	c.hand()
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+func (c tooLate) Err() error { return context.Canceled }
+
+// TestALineIsHandedOnByWhomItReachesTooLate has lookups end in the moment in which they are handed the line, which they may see in either
+// order.
+func TestALineIsHandedOnByWhomItReachesTooLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.origin(connectionsPerLine)
+	for range 64 {
+		if !o.links.enter(&lookup{}) {
+			t.Fatal("the line was not given back")
+		}
+		if _, err := o.Link(tooLate{t.Context(), sync.OnceFunc(o.links.handOn)}, "abcd", "code0"); err == nil {
+			t.Error("a lookup that came too late was answered")
+		}
+	}
+	idle(t, o)
+}
+
+// TestAChangedPlanFailsNoLookupOfABatch is what a migration under a running edge does.
+func TestAChangedPlanFailsNoLookupOfABatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.origin(connectionsPerLine)
+	var group sync.WaitGroup
+	ask := func(domain, code string) {
+		group.Go(func() {
+			if found, err := o.Link(context.Background(), domain, code); err != nil || found.Link == nil {
+				t.Errorf("%+v, %v; expected the link", found, err)
+			}
+		})
+	}
+	// Each of the two statements has a plan.
+	ask("links.example.com", "code1")
+	ask("abcd", "code0")
+	group.Wait()
+	unblock := w.block()
+	ask("links.example.com", "code1")
+	for end := time.Now().Add(bound); o.Stat().AcquiredConns() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	for range 5 {
+		ask("abcd", "code0")
+	}
+	queued(t, o, 5)
+	w.exec(`alter table links alter column utm_term type varchar`)
+	unblock()
+	group.Wait()
+	idle(t, o)
+}
