@@ -30,7 +30,7 @@ type options struct {
 	CacheBytes     int64                `name:"edge-cache-bytes" env:"EDGE_CACHE_BYTES" default:"268435456" help:"Memory for links, in bytes."`
 	Lease          time.Duration        `name:"edge-lease" env:"EDGE_LEASE" default:"2s" help:"How long links are answered from memory after PostgreSQL was asked what has changed."`
 	StaleIfError   time.Duration        `name:"edge-stale-if-error" env:"EDGE_STALE_IF_ERROR" default:"2m" help:"How much longer while PostgreSQL cannot be reached."`
-	Connections    settings.Connections `name:"edge-database-connections" env:"EDGE_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL look up links; one more asks for changes, and 4 redeem match tokens."`
+	Connections    settings.Connections `name:"edge-database-connections" env:"EDGE_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL look up links and association files; one more asks for changes, and 4 redeem match tokens."`
 	Drain          time.Duration        `name:"edge-drain" env:"EDGE_DRAIN" default:"1s" help:"How long to go on after readiness was given up, so that balancers notice."`
 	MatchTokenKeys matchTokenKeys       `env:"MATCH_TOKEN_KEYS" help:"Keys of match tokens, 64 hex digits each, with commas between: the first signs, all verify. Without one there are no tokens."`
 	TrustedProxies settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For is believed, as CIDRs with commas between."`
