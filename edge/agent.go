@@ -45,15 +45,15 @@ type agent struct {
 	browser  browser
 }
 
-// readAgent tells who asks by the headers User-Agent and Sec-CH-UA-Platform as they were sent; either may be empty. Where words of an
-// agent contradict each other a bot's win, then those of what only says that it is a phone, then the first.
-//
-// A phone or tablet that asks for desktop sites is known by the name of a browser that only iOS has, by the Mobile/ of a web view on a
-// Mac, or by the hint. Nothing tells Safari on an iPad, whose agent is that of a Mac (github.com/faisalman/ua-parser-js/issues/417), nor
-// Chrome for Android, whose agent and hint are then those of Linux (chromium: components/embedder_support/android/util/user_agent_utils.cc).
-func readAgent(userAgent, hintPlatform []byte) agent {
-	var a agent
-	var seen clue
+// wording is what the words of a User-Agent say.
+type wording struct {
+	agent
+	seen clue
+}
+
+// readWords reads a User-Agent as it was sent; it may be empty. Where words contradict each other a bot's win, then those of what only
+// says that it is a phone, then the first.
+func readWords(userAgent []byte) (said wording) {
 	for at := 0; at < len(userAgent)-1; at++ {
 		if secondLetters[userAgent[at]]>>(userAgent[at+1]%64)&1 == 0 {
 			continue // as at nearly every place
@@ -63,16 +63,29 @@ func readAgent(userAgent, hintPlatform []byte) agent {
 			continue
 		}
 		if w.clue == itsBot {
-			return agent{platform: bot}
+			return wording{agent{platform: bot}, itsBot}
 		}
-		seen |= w.clue
-		if a.platform == desktop {
-			a.platform = w.platform
+		said.seen |= w.clue
+		if said.platform == desktop {
+			said.platform = w.platform
 		}
-		if a.browser == systemBrowser {
-			a.browser = w.browser
+		if said.browser == systemBrowser {
+			said.browser = w.browser
 		}
 		at += len(w.text) - 1
+	}
+	return said
+}
+
+// with tells who asks by the header Sec-CH-UA-Platform too, as it was sent; it may be empty.
+//
+// A phone or tablet that asks for desktop sites is known by the name of a browser that only iOS has, by the Mobile/ of a web view on a
+// Mac, or by the hint. Nothing tells Safari on an iPad, whose agent is that of a Mac (github.com/faisalman/ua-parser-js/issues/417), nor
+// Chrome for Android, whose agent and hint are then those of Linux (chromium: components/embedder_support/android/util/user_agent_utils.cc).
+func (said wording) with(hintPlatform []byte) agent {
+	a, seen := said.agent, said.seen
+	if a.platform == bot {
+		return a
 	}
 	if a.platform == desktop {
 		switch {

@@ -13,6 +13,8 @@ func (a agent) String() string {
 	return fmt.Sprintf("%s in browser %d", platformNames[a.platform], a.browser)
 }
 
+func readAgent(userAgent, hint []byte) agent { return readWords(userAgent).with(hint) }
+
 func TestRealAgentsAreKnown(t *testing.T) {
 	t.Parallel()
 	shown := make(map[browser]bool)

@@ -1,6 +1,6 @@
 package main
 
-// words are what readAgent looks for, each with the place where its owner documents it or, where none does, where it was collected:
+// words are what readWords looks for, each with the place where its owner documents it or, where none does, where it was collected:
 //
 //	cua    github.com/monperrus/crawler-user-agents
 //	isbot  github.com/omrilotan/isbot, fixtures/browsers.yml

@@ -53,7 +53,7 @@ func (s *server) resolve(ctx *fasthttp.RequestCtx, to *route) {
 // lead answers a link that resolves. Who asks decides (decisions.md 3).
 func (s *server) lead(ctx *fasthttp.RequestCtx, to *route, link record, now time.Time) {
 	request := &ctx.Request.Header
-	by := readAgent(request.UserAgent(), request.PeekCanonical(platformHint))
+	by := s.agents.read(request.UserAgent()).with(request.PeekCanonical(platformHint))
 	switch d := link.destination(); {
 	case by.platform == bot:
 		preview(ctx, link)

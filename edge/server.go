@@ -60,6 +60,7 @@ type server struct {
 	tokens    *matchtoken.Keys // nil: there are none
 	matches   *matches
 	pages     *errorPages
+	agents    *agents
 	requests  requests
 	latencies latencies
 	log       *slog.Logger
@@ -71,7 +72,7 @@ func newServer(c *options, links *replica.Replica, pages *errorPages, matches *m
 	s := &server{
 		hosts: newHosts(c.LinkBaseURL, c.ExtraHosts), proxies: c.TrustedProxies.Proxies,
 		limiter: ratelimit.NewMemory(ratelimit.Resolution, maxClients), links: links, tokens: c.MatchTokenKeys.keys(), matches: matches,
-		pages: pages, latencies: newLatencies(), log: log, verbose: log.Enabled(context.Background(), slog.LevelDebug),
+		pages: pages, agents: newAgents(), latencies: newLatencies(), log: log, verbose: log.Enabled(context.Background(), slog.LevelDebug),
 	}
 	s.http = &fasthttp.Server{
 		Handler:                      s.handle,
