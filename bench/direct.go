@@ -17,7 +17,8 @@ import (
 )
 
 // directCommand compares control with a program that sends the same SQL to the same Postgres itself (directsql.go), in turn: what is
-// missing to 1 is the price of HTTP, of keys, limits and checks, and of telling edges.
+// missing to 1 is the price of HTTP, of keys, limits and checks, and of telling edges. Control, or that program, which is this process, has
+// one core; Postgres, Redis and who asks control have the other.
 type directCommand struct {
 	Rounds   int           `default:"5" help:"Rounds in turn."`
 	Duration time.Duration `default:"5s" help:"Length of a round."`
@@ -45,11 +46,17 @@ func (c directCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
+	if err := load.Pin(clientCore); err != nil { // and whatever is started from here on
+		return err
+	}
 	f, err := launch(ctx, 1, 0, log)
 	if err != nil {
 		return err
 	}
 	defer f.close(context.WithoutCancel(ctx))
+	if err := pin(f.controls[0].PID()); err != nil {
+		return err
+	}
 	d, err := c.open(ctx, f)
 	if err != nil {
 		return err
@@ -148,6 +155,9 @@ func (c directCommand) open(ctx context.Context, f *fleet) (*direct, error) {
 
 // askControl does one round through the API.
 func (d *direct) askControl(ctx context.Context, scenario string) (result.Round, error) {
+	if err := load.Pin(clientCore); err != nil {
+		return result.Round{}, err
+	}
 	round, err := load.Run(ctx, load.Options{
 		Targets: []load.Target{d.target}, Connections: d.Clients, Warmup: d.Duration / 5, Duration: d.Duration,
 		Source: func(connection int, target load.Target) load.Source {
@@ -181,6 +191,9 @@ func (c *directClient) request(scenario string) load.Request {
 
 // askPostgres does one round of the same SQL.
 func (d *direct) askPostgres(ctx context.Context, scenario string) (result.Round, error) {
+	if err := load.Pin(serverCore); err != nil {
+		return result.Round{}, err
+	}
 	do := map[string]func(context.Context, *pgxpool.Pool, *directClient) error{"create": createDirectly, "get": getDirectly, "list": listDirectly}[scenario]
 	start := time.Now().Add(d.Duration / 5)
 	end := start.Add(d.Duration)
