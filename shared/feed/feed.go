@@ -48,6 +48,9 @@ type Ack struct {
 // KeyTag, DomainTag and OrganizationTag name what a change voids. key is catalog.Key's form, domain its first part.
 func KeyTag(key string) string { return "k:" + key }
 
+// IsKeyTag reports whether a tag is one of KeyTag's.
+func IsKeyTag(tag string) bool { return strings.HasPrefix(tag, "k:") }
+
 // DomainTag is the tag of everything on one domain.
 func DomainTag(domain string) string { return "d:" + domain }
 

@@ -20,7 +20,7 @@ func TestHintIsBumpedAndThenAcknowledged(t *testing.T) {
 	}
 	until(t, "a subscriber of hints", func() bool { return f.redis.PubSubNumSub(t.Context(), feed.Hints).Val()[feed.Hints] == 1 })
 	change := feed.Change{ID: 7, XID: 99, Tags: []string{"k:abcd/code"}}
-	before := f.stamps.tags[f.stamps.stripe("k:abcd/code")].Load()
+	before := f.stamps.counter("k:abcd/code").Load()
 	if err := f.redis.Publish(t.Context(), feed.Hints, change.Encode()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestHintIsBumpedAndThenAcknowledged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.stamps.tags[f.stamps.stripe("k:abcd/code")].Load() == before {
+	if f.stamps.counter("k:abcd/code").Load() == before {
 		t.Error("acknowledged before it was bumped")
 	}
 	ack, err := feed.ParseAck(message.Payload)

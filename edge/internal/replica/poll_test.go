@@ -74,7 +74,7 @@ func TestPollMissesNoTransaction(t *testing.T) {
 			defer conn.Close(context.Background())
 			for i := range rounds {
 				tag := fmt.Sprintf("k:abcd/%d-%d", w, i)
-				before := f.stamps.tags[f.stamps.stripe(tag)].Load()
+				before := f.stamps.counter(tag).Load()
 				tx, err := conn.Begin(context.Background())
 				if err != nil {
 					t.Error(err)
@@ -94,7 +94,7 @@ func TestPollMissesNoTransaction(t *testing.T) {
 						return
 					}
 				}
-				if f.stamps.tags[f.stamps.stripe(tag)].Load() == before {
+				if f.stamps.counter(tag).Load() == before {
 					t.Errorf("a lease from after the commit of %s, which was never bumped", tag)
 				}
 			}

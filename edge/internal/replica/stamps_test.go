@@ -1,0 +1,42 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"deeplink/shared/feed"
+)
+
+// TestEachTagOfAnEntryVoidsIt bumps one of the four at a time, and others that are none of its.
+func TestEachTagOfAnEntryVoidsIt(t *testing.T) {
+	t.Parallel()
+	const name = "go.acme.example/code"
+	for _, tag := range []string{feed.Everything, feed.OrganizationTag("acme"), feed.DomainTag("go.acme.example"), feed.KeyTag(name)} {
+		s := newStamps()
+		e := newEntry(s.read("acme", "go.acme.example", name), name, []byte("value"))
+		if !s.current(e) {
+			t.Fatal("an entry is void though nothing was bumped")
+		}
+		if s.bump(tag); s.current(e) {
+			t.Errorf("the entry outlived %s", tag)
+		}
+	}
+}
+
+// TestKeysVoidNoOrganization bumps so many keys that each of their stripes has moved.
+func TestKeysVoidNoOrganization(t *testing.T) {
+	t.Parallel()
+	s := newStamps()
+	before := s.read("acme", "acme", "acme/code")
+	for i := range 20 * stripes {
+		s.bump(feed.KeyTag(fmt.Sprintf("other/%d", i)))
+	}
+	after := s.read("acme", "acme", "acme/code")
+	if after.organization != before.organization || after.domain != before.domain {
+		t.Error("keys of others voided an organization or a domain")
+	}
+	// That a stripe is missed by 20 times as many keys has the probability e^-20.
+	if after.key == before.key {
+		t.Error("no key of 1.3 million shares a stripe with this one")
+	}
+}
