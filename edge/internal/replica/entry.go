@@ -6,13 +6,14 @@ import "encoding/binary"
 // cost the garbage collector nothing. It is never changed once made.
 //
 //	0  epoch, organization, domain, key      4 × uint64
-//	32 stripes of organization, domain, key  3 × uint16
-//	38 length of the name                    uint16
-//	40 length of the entry                   uint32
-//	44 name, value
+//	32 stripes of organization and domain    2 × uint16
+//	36 stripe of the key                     uint32
+//	40 length of the name                    uint16
+//	42 length of the entry                   uint32
+//	46 name, value
 type entry []byte
 
-const entryHeader = 44
+const entryHeader = 46
 
 func newEntry(m marks, name string, value []byte) entry {
 	e := make(entry, entryHeader, entryHeader+len(name)+len(value))
@@ -23,9 +24,9 @@ func newEntry(m marks, name string, value []byte) entry {
 	le.PutUint64(e[24:], m.key)
 	le.PutUint16(e[32:], m.organizationStripe)
 	le.PutUint16(e[34:], m.domainStripe)
-	le.PutUint16(e[36:], m.keyStripe)
-	le.PutUint16(e[38:], uint16(len(name)))
-	le.PutUint32(e[40:], uint32(cap(e)))
+	le.PutUint32(e[36:], m.keyStripe)
+	le.PutUint16(e[40:], uint16(len(name)))
+	le.PutUint32(e[42:], uint32(cap(e)))
 	return append(append(e, name...), value...)
 }
 
@@ -35,7 +36,7 @@ func (e entry) domain() uint64             { return binary.LittleEndian.Uint64(e
 func (e entry) key() uint64                { return binary.LittleEndian.Uint64(e[24:]) }
 func (e entry) organizationStripe() uint16 { return binary.LittleEndian.Uint16(e[32:]) }
 func (e entry) domainStripe() uint16       { return binary.LittleEndian.Uint16(e[34:]) }
-func (e entry) keyStripe() uint16          { return binary.LittleEndian.Uint16(e[36:]) }
+func (e entry) keyStripe() uint32          { return binary.LittleEndian.Uint32(e[36:]) }
 
 // named reports whether the entry is about exactly this key: the cache compares hashes only.
 func (e entry) named(name []byte) bool {
@@ -43,9 +44,9 @@ func (e entry) named(name []byte) bool {
 }
 
 // size is the length of the entry: known to one that has its beginning only.
-func (e entry) size() int { return int(binary.LittleEndian.Uint32(e[40:])) }
+func (e entry) size() int { return int(binary.LittleEndian.Uint32(e[42:])) }
 
-func (e entry) nameLen() int { return int(binary.LittleEndian.Uint16(e[38:])) }
+func (e entry) nameLen() int { return int(binary.LittleEndian.Uint16(e[40:])) }
 
 // value is what the name leads to; nil when it leads nowhere.
 func (e entry) value() []byte {
