@@ -59,11 +59,18 @@ func askForHugePages(asked uintptr) (present uintptr) {
 		return asked
 	}
 	for _, r := range regions {
-		// It is advice: whatever comes of it, the memory is what it was.
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, r.begin, r.end-r.begin, adviseHugePage)
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, r.begin, r.end-r.begin, adviseCollapse)
+		r.advise(adviseHugePage)
+		// Page by page: one that can't be a large one, such as one of which nothing is there yet, would end it for all behind it.
+		for begin := (r.begin + hugePage - 1) &^ (hugePage - 1); begin+hugePage <= r.end; begin += hugePage {
+			region{begin, begin + hugePage}.advise(adviseCollapse)
+		}
 	}
 	return present
+}
+
+// advise advises the kernel. Whatever comes of it, the memory is what it was.
+func (r region) advise(advice uintptr) {
+	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, r.begin, r.end-r.begin, advice)
 }
 
 // region is a range of addresses.
