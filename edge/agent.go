@@ -63,7 +63,7 @@ func readWords(userAgent []byte) (said wording) {
 			continue
 		}
 		if w.clue == itsBot {
-			return wording{agent{platform: bot}, itsBot}
+			return wording{agent: agent{platform: bot}}
 		}
 		said.seen |= w.clue
 		if said.platform == desktop {

@@ -56,6 +56,16 @@ func queued(t *testing.T, o *Origin, n int) {
 	}
 }
 
+// isSending waits until a lookup is at Postgres.
+func isSending(t *testing.T, o *Origin) {
+	t.Helper()
+	for end := time.Now().Add(bound); o.Stat().AcquiredConns() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no lookup is sent")
+		}
+	}
+}
+
 // idle checks that every line was given back.
 func idle(t *testing.T, o *Origin) {
 	t.Helper()
@@ -124,8 +134,7 @@ func TestALookupThatIsGivenUpKeepsNobodyWaiting(t *testing.T) {
 		return cancel
 	}
 	sending := start()
-	for end := time.Now().Add(bound); o.Stat().AcquiredConns() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
+	isSending(t, o)
 	next := start()
 	queued(t, o, 1)
 	start()() // it is given up at once
@@ -203,8 +212,7 @@ func TestAChangedPlanFailsNoLookupOfABatch(t *testing.T) {
 	group.Wait()
 	unblock := w.block()
 	ask("links.example.com", "code1")
-	for end := time.Now().Add(bound); o.Stat().AcquiredConns() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
+	isSending(t, o)
 	for range 5 {
 		ask("abcd", "code0")
 	}

@@ -1,5 +1,5 @@
-// Package origin is what an edge asks Postgres: what a short URL leads to. It reads the primary, one statement in one
-// transaction, so an answer is never older than the question. The edge's registration and its poll are package replica's.
+// Package origin is what an edge asks Postgres: what a short URL leads to. It reads the primary, each answer by a statement of its
+// own, so that it is never older than the question. The edge's registration and its poll are package replica's.
 package origin
 
 import (

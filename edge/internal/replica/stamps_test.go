@@ -7,7 +7,7 @@ import (
 	"deeplink/shared/feed"
 )
 
-// TestEachTagOfAnEntryVoidsIt bumps one of the four at a time, and others that are none of its.
+// TestEachTagOfAnEntryVoidsIt bumps one of the four at a time.
 func TestEachTagOfAnEntryVoidsIt(t *testing.T) {
 	t.Parallel()
 	const name = "go.acme.example/code"
