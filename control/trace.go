@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,17 +107,23 @@ func (s *server) trace(next http.Handler) http.Handler {
 // pgx.BatchTracer.
 type statements struct{}
 
-// startSpan begins a span that is named by the first word of sql.
-func startSpan(ctx context.Context, sql string) context.Context {
+// startSpan begins a span that is named by the first word of each kind of statement, such as "postgres insert, select".
+func startSpan(ctx context.Context, statements ...string) context.Context {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.SpanContext().IsValid() {
 		return ctx
 	}
-	word := strings.TrimSpace(sql)
-	if end := strings.IndexAny(word, " \t\n"); end >= 0 {
-		word = word[:end]
+	var words []string
+	for _, sql := range statements {
+		word := strings.TrimSpace(sql)
+		if end := strings.IndexAny(word, " \t\n"); end >= 0 {
+			word = word[:end]
+		}
+		if !slices.Contains(words, word) {
+			words = append(words, word)
+		}
 	}
-	ctx, _ = parent.TracerProvider().Tracer(tracerName).Start(ctx, "postgres "+word, trace.WithSpanKind(trace.SpanKindClient))
+	ctx, _ = parent.TracerProvider().Tracer(tracerName).Start(ctx, "postgres "+strings.Join(words, ", "), trace.WithSpanKind(trace.SpanKindClient))
 	return ctx
 }
 
@@ -139,8 +146,15 @@ func (statements) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, q pgx.TraceQue
 }
 
 // TraceBatchStart implements pgx.BatchTracer.
-func (statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return startSpan(ctx, "batch")
+func (statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	sql := make([]string, len(b.Batch.QueuedQueries))
+	for i, query := range b.Batch.QueuedQueries {
+		sql[i] = query.SQL
+	}
+	return startSpan(ctx, sql...)
 }
 
 // TraceBatchQuery implements pgx.BatchTracer.

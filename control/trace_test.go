@@ -53,7 +53,7 @@ func TestTracesTellWhereTheTimeOfARequestWent(t *testing.T) {
 	c.do("GET", "/hidden4", "")
 	p.stop()
 	for _, text := range []string{
-		"deeplink-control", "POST /links", "DELETE /links/{id}", "postgres insert", "postgres batch", "wait for the edges", "find-me",
+		"deeplink-control", "POST /links", "DELETE /links/{id}", "postgres select", "postgres delete", "postgres insert, set, select", "wait for the edges", "find-me",
 		organization.ID, "\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef",
 	} {
 		if !to.has(text) {

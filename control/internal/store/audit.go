@@ -142,11 +142,16 @@ func (s *Store) record(tx *transaction, batch *pgx.Batch, e entry) error {
 // those who wait for the locks of the transaction do not wait longer for the sake of the trail.
 func (s *Store) conclude(ctx context.Context, tx *transaction, e entry) (c feed.Change, err error) {
 	var batch pgx.Batch
-	batch.Queue(changeSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&c.XID, &c.ID, &c.Tags) })
-	if err := s.record(tx, &batch, e); err != nil {
+	return s.concludeBatch(ctx, tx, &batch, e)
+}
+
+// concludeBatch is conclude, in the round trip of a batch that the transaction ends with.
+func (s *Store) concludeBatch(ctx context.Context, tx *transaction, batch *pgx.Batch, e entry) (c feed.Change, err error) {
+	queueChange(batch, &c)
+	if err := s.record(tx, batch, e); err != nil {
 		return feed.Change{}, err
 	}
-	err = tx.SendBatch(ctx, &batch).Close()
+	err = tx.SendBatch(ctx, batch).Close()
 	return c, err
 }
 
@@ -155,7 +160,7 @@ func (s *Store) conclude(ctx context.Context, tx *transaction, e entry) (c feed.
 func (s *Store) concludeWith(ctx context.Context, tx *transaction, e entry, xid uint64) (feed.Change, error) {
 	c := feed.Change{XID: xid}
 	var batch pgx.Batch
-	batch.Queue(earlierChangeSQL, xid).QueryRow(func(row pgx.Row) error { return row.Scan(&c.ID, &c.Tags) })
+	queueEarlierChange(&batch, &c)
 	if err := s.record(tx, &batch, e); err != nil {
 		return feed.Change{}, err
 	}

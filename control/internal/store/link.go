@@ -95,34 +95,92 @@ const generatedCodes = 8
 // CreateLink makes a link of org from the fields that catalog.ReadLink read, and returns its row with URL. It checks in the
 // order of decisions.md 5: ErrAppConfigMissing, ErrDomainNotFound, ErrQuotaExceeded, ErrShortCodeTaken. The quota is that
 // of org.Plan.
-func (s *Store) CreateLink(ctx context.Context, org catalog.Organization, l catalog.Link) (catalog.Link, feed.Change, error) {
-	var created catalog.Link
-	var changed feed.Change
-	err := s.write(ctx, "create a link", func(tx *transaction) error {
-		links, err := lockForMore(ctx, tx, org.ID)
-		if err != nil {
-			return err
+func (s *Store) CreateLink(ctx context.Context, org catalog.Organization, l catalog.Link) (created catalog.Link, changed feed.Change, err error) {
+	custom := l.ShortCode != ""
+	for range generatedCodes {
+		if !custom {
+			l.ShortCode = catalog.GenerateCode()
 		}
-		created = l
-		host, err := placeLink(ctx, tx, org.ID, &created)
-		if err != nil {
-			return err
+		if created, changed, err = s.createLink(ctx, org, l); custom || !errors.Is(err, ErrShortCodeTaken) {
+			break
 		}
-		if quota := terms(org).Links; quota != catalog.Unlimited && links >= quota {
-			return ErrQuotaExceeded
-		}
-		created.OrganizationID = org.ID
-		if err := insertLink(ctx, tx, &created); err != nil {
-			return err
-		}
-		created.URL = catalog.ShortURL(s.linkBase, org.OrgKey, host, created.ShortCode)
-		changed, err = s.conclude(ctx, tx, linkEntry(LinkCreated, created, nil))
-		return err
-	})
+	}
 	if err != nil {
 		return catalog.Link{}, feed.Change{}, err
 	}
 	return created, changed, nil
+}
+
+// createLink makes a link that has its code, in four round trips: to begin, to look, to write and to commit.
+func (s *Store) createLink(ctx context.Context, org catalog.Organization, l catalog.Link) (created catalog.Link, changed feed.Change, err error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return created, changed, err
+	}
+	l.ID, l.OrganizationID = id.String(), org.ID
+	err = s.write(ctx, "create a link", func(tx *transaction) error {
+		created = l
+		host, err := findRoom(ctx, tx, org, &created)
+		if err != nil {
+			return err
+		}
+		created.URL = catalog.ShortURL(s.linkBase, org.OrgKey, host, created.ShortCode)
+		changed, err = s.insertLink(ctx, tx, &created)
+		return err
+	})
+	return created, changed, err
+}
+
+// findRoom begins a transaction that makes one link: it locks the organization's links as lockForMore does, and places the link as
+// placeLink does, in one round trip.
+func findRoom(ctx context.Context, tx pgx.Tx, org catalog.Organization, l *catalog.Link) (host string, err error) {
+	var links int64
+	var registered, found bool
+	var domainHost *string
+	var batch pgx.Batch
+	batch.Queue(lockUsageSQL, org.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&links) })
+	batch.Queue(appConfigRegisteredSQL, org.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&registered) })
+	batch.Queue(targetDomainSQL, org.ID, orNull(l.DomainID)).QueryRow(scanIfFound(&found, &l.DomainID, &domainHost))
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return "", err
+	}
+	quota := terms(org).Links
+	switch {
+	case !registered:
+		return "", ErrAppConfigMissing
+	case !found:
+		return "", ErrDomainNotFound
+	case quota != catalog.Unlimited && links >= quota:
+		return "", ErrQuotaExceeded
+	}
+	return deref(domainHost), nil
+}
+
+// insertLink writes the link, gives it its times, and concludes the transaction, in one round trip. After ErrShortCodeTaken it must not be
+// committed.
+func (s *Store) insertLink(ctx context.Context, tx *transaction, l *catalog.Link) (changed feed.Change, err error) {
+	var batch pgx.Batch
+	var inserted bool
+	arguments := append([]any{l.ID, l.OrganizationID}, linkArguments(*l)...)
+	batch.Queue(insertLinkSQL, arguments...).QueryRow(scanIfFound(&inserted, &l.CreatedAt.Time, &l.UpdatedAt.Time))
+	changed, err = s.concludeBatch(ctx, tx, &batch, linkEntry(LinkCreated, *l, nil))
+	if err == nil && !inserted {
+		err = ErrShortCodeTaken
+	}
+	return changed, err
+}
+
+// scanIfFound scans the only row of a query in a batch, and notes whether there is one. That there is none is no error: after one, pgx
+// forgets the statements of the whole batch, and Postgres has to plan them again.
+func scanIfFound(found *bool, fields ...any) func(pgx.Row) error {
+	return func(row pgx.Row) error {
+		err := row.Scan(fields...)
+		*found = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	}
 }
 
 func terms(org catalog.Organization) catalog.Terms {
@@ -141,30 +199,6 @@ func placeLink(ctx context.Context, tx pgx.Tx, orgID string, l *catalog.Link) (h
 		return "", ErrDomainNotFound
 	}
 	return deref(found), err
-}
-
-// insertLink gives the link its id, times and, when it has none, a code.
-func insertLink(ctx context.Context, tx pgx.Tx, l *catalog.Link) error {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
-	}
-	l.ID = id.String()
-	custom := l.ShortCode != ""
-	for range generatedCodes {
-		if !custom {
-			l.ShortCode = catalog.GenerateCode()
-		}
-		arguments := append([]any{l.ID, l.OrganizationID}, linkArguments(*l)...)
-		err := tx.QueryRow(ctx, insertLinkSQL, arguments...).Scan(&l.CreatedAt.Time, &l.UpdatedAt.Time)
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		if custom {
-			break
-		}
-	}
-	return ErrShortCodeTaken
 }
 
 // linkArguments are the columns that a client sets, in the order of insertLinkSQL and updateLinkSQL.

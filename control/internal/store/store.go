@@ -97,9 +97,21 @@ const changeRows = `
 
 const changeSQL = `select pg_current_xact_id(),` + changeRows + ` where c.xid = pg_current_xact_id()`
 
+// byIndexSQL keeps what follows it in its transaction from reading whole tables. A plan that Postgres keeps from when there were few
+// changes would read all of them, until it looks again: thousands, when many links are made.
+const byIndexSQL = `set local enable_seqscan = off`
+
+// queueChange queues what reads into c what the transaction made edges forget so far.
+func queueChange(batch *pgx.Batch, c *feed.Change) {
+	batch.Queue(byIndexSQL)
+	batch.Queue(changeSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&c.XID, &c.ID, &c.Tags) })
+}
+
 // change returns what the transaction made edges forget so far.
 func change(ctx context.Context, tx pgx.Tx) (c feed.Change, err error) {
-	err = tx.QueryRow(ctx, changeSQL).Scan(&c.XID, &c.ID, &c.Tags)
+	var batch pgx.Batch
+	queueChange(&batch, &c)
+	err = tx.SendBatch(ctx, &batch).Close()
 	return c, err
 }
 
@@ -115,10 +127,18 @@ func (s *Store) Barrier(ctx context.Context) (c feed.Change, err error) {
 
 const earlierChangeSQL = `select` + changeRows + ` where c.xid = $1`
 
+// queueEarlierChange queues what reads into c what the earlier transaction c.XID made edges forget.
+func queueEarlierChange(batch *pgx.Batch, c *feed.Change) {
+	batch.Queue(byIndexSQL)
+	batch.Queue(earlierChangeSQL, c.XID).QueryRow(func(row pgx.Row) error { return row.Scan(&c.ID, &c.Tags) })
+}
+
 // earlierChange returns what an earlier transaction made edges forget, so that a repeated call can tell them again and wait
 // for what the first one waited for.
 func earlierChange(ctx context.Context, tx pgx.Tx, xid uint64) (feed.Change, error) {
 	c := feed.Change{XID: xid}
-	err := tx.QueryRow(ctx, earlierChangeSQL, xid).Scan(&c.ID, &c.Tags)
+	var batch pgx.Batch
+	queueEarlierChange(&batch, &c)
+	err := tx.SendBatch(ctx, &batch).Close()
 	return c, err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -123,3 +124,52 @@ func toJSON(t testing.TB, v any) string {
 }
 
 func ptr[V any](v V) *V { return &v }
+
+// However few changes there were when Postgres looked last: what a write reads of them does not grow with those that are kept.
+func TestWritesReadOnlyTheirOwnChanges(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Enterprise)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := f.admin.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`vacuum analyze changes`)
+	write := func() {
+		t.Helper()
+		l := f.create(org, `{"path": "x"}`)
+		for _, patch := range []string{`{"path": "y"}`, `{"path": "y"}`} {
+			if _, _, err := f.store.UpdateLink(t.Context(), org.ID, l.ID, readPatch(t, patch)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := f.store.DeleteLink(t.Context(), org.ID, l.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.store.Barrier(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write() // its statements are planned now
+	exec(`insert into changes (tags) select '{o:none}' from generate_series(1, 5000)`)
+	// Postgres adds up what a connection read when that is idle, once a second at most.
+	const readOneByOne = `select seq_tup_read from pg_stat_user_tables where relname = 'changes'`
+	untilCounted := func(scans int64) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); one[int64](f, `select idx_scan from pg_stat_user_tables where relname = 'changes'`) < scans; {
+			if time.Now().After(deadline) {
+				t.Fatalf("changes were not looked up %d times by their index", scans)
+			}
+			time.Sleep(100 * time.Millisecond)
+			write()
+		}
+	}
+	untilCounted(1)
+	before := one[int64](f, readOneByOne)
+	untilCounted(100)
+	if rows := one[int64](f, readOneByOne) - before; rows > 0 {
+		t.Errorf("%d rows of changes were read one after the other, expected none", rows)
+	}
+}
