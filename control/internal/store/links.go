@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -38,7 +39,7 @@ func (s *Store) Links(ctx context.Context, orgID string, f LinkFilter) (links []
 		links = []catalog.LinkWithDomain{}
 		var all int64
 		sql, arguments := l.count()
-		if err := tx.QueryRow(ctx, sql, arguments...).Scan(&all, &total); err != nil {
+		if err := tx.QueryRow(ctx, sql, arguments...).Scan(&all, &total, &l.found); err != nil {
 			return err
 		}
 		// Compared before it is multiplied: no page is so far that its offset overflows.
@@ -67,7 +68,9 @@ type listing struct {
 	where        string
 	arguments    []any
 	filtered     bool
-	skip, length int64 // links before the page, and on it
+	searched     bool       // by the index of trigrams
+	skip, length int64      // links before the page, and on it
+	found        [][16]byte // the ids of all that match, if they are few and were searched for
 }
 
 func newListing(orgID string, f LinkFilter) listing {
@@ -78,6 +81,8 @@ func newListing(orgID string, f LinkFilter) listing {
 		l.match(`l.is_active = $n`, *f.IsActive)
 	}
 	if f.Search != "" {
+		// Less has no trigram, and is looked for in all links there are: among those it is no use to remember what was found.
+		l.searched = utf8.RuneCountInString(f.Search) >= 3
 		l.match(`(l.title ilike $n or l.path ilike $n or l.short_code ilike $n)`, "%"+wildcards.Replace(f.Search)+"%")
 	}
 	if f.Tag != "" {
@@ -122,11 +127,20 @@ func (l *listing) long() bool { return l.filtered || l.skip > farAway }
 // the same snapshot sees, without reading a million rows.
 const usageSQL = `coalesce((select u.links from link_usage u where u.organization_id = $1), 0)`
 
-// count asks how many links there are, and how many of them match.
+// fewFound is of how many links that a search found the ids are kept, so that the page need not search again.
+const fewFound = 10_000
+
+// count asks how many links there are, how many of them match, and which these are if a search found few.
 func (l *listing) count() (sql string, arguments []any) {
-	sql = `select u.n, u.n from (select ` + usageSQL + ` as n) u`
-	if l.filtered {
-		sql = `select ` + usageSQL + `, (select count(*) from links l where ` + l.where + `)`
+	switch {
+	case l.searched:
+		sql = fmt.Sprintf(`with matching as materialized (select l.id from links l where %s)
+			select %s, m.n, case when m.n <= %d then array(select id from matching) end from (select count(*) as n from matching) m`,
+			l.where, usageSQL, fewFound)
+	case l.filtered:
+		sql = `select ` + usageSQL + `, (select count(*) from links l where ` + l.where + `), null::uuid[]`
+	default:
+		sql = `select u.n, u.n, null::uuid[] from (select ` + usageSQL + ` as n) u`
 	}
 	return sql, l.planned(l.arguments)
 }
@@ -134,10 +148,13 @@ func (l *listing) count() (sql string, arguments []any) {
 // page asks for the page when total of all links match. Which links are on it is decided by an index alone where there is one, and
 // only those are read.
 func (l *listing) page(all, total int64) (sql string, arguments []any) {
-	chosen := `select l.id from links l where ` + l.where
+	chosen, arguments := `select l.id from links l where `+l.where, l.arguments
 	// Few matches are all gathered and then sorted; of many, those that come first in the index are found soon. Postgres would
 	// have to guess which it is, and reads a million links for three when it guesses wrong.
-	if inOrder := (l.skip + l.length) * all / max(total, 1); l.filtered && total < inOrder {
+	switch inOrder := (l.skip + l.length) * all / max(total, 1); {
+	case l.found != nil:
+		chosen, arguments = `select l.id from links l where l.id = any ($1)`, []any{l.found}
+	case l.filtered && total < inOrder:
 		chosen = `with matching as materialized (select l.id, l.created_at from links l where ` + l.where + `) select l.id from matching l`
 	}
 	// The page is counted off from the nearer end.
@@ -145,8 +162,8 @@ func (l *listing) page(all, total int64) (sql string, arguments []any) {
 	if after := total - skip - length; after < skip {
 		order, skip = `asc`, after
 	}
-	n := len(l.arguments)
+	n := len(arguments)
 	chosen += fmt.Sprintf(` order by l.created_at %[1]s, l.id %[1]s limit $%[2]d offset $%[3]d`, order, n+1, n+2)
 	sql = `select ` + linkColumns + ` from ` + linkTables + ` where l.id = any (array(` + chosen + `)) order by l.created_at desc, l.id desc`
-	return sql, l.planned(append(l.arguments, length, skip))
+	return sql, l.planned(append(arguments, length, skip))
 }

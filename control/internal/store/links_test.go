@@ -85,7 +85,7 @@ func TestPagesHoldEveryLinkOnceNewestFirst(t *testing.T) {
 	org := f.organization(catalog.Growth)
 	var expected []string
 	for i := range 25 {
-		expected = append(expected, f.create(org, fmt.Sprintf(`{"path": "x", "shortCode": "c%d"}`, i)).ShortCode)
+		expected = append(expected, f.create(org, fmt.Sprintf(`{"path": "path", "shortCode": "c%d"}`, i)).ShortCode)
 	}
 	slices.Reverse(expected)
 	// Of one moment: the id decides.
@@ -94,7 +94,7 @@ func TestPagesHoldEveryLinkOnceNewestFirst(t *testing.T) {
 	expected = append(tied, slices.DeleteFunc(expected, func(c string) bool { return slices.Contains(tied, c) })...)
 
 	for _, limit := range []int{1, 7, 25, 100} {
-		for _, filter := range []store.LinkFilter{{}, {Search: "c"}} {
+		for _, filter := range []store.LinkFilter{{}, {Search: "c"}, {Search: "path"}} {
 			var got []string
 			for page := 1; ; page++ {
 				filter.Page, filter.Limit = page, limit
