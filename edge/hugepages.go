@@ -1,47 +1,47 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
+	"math"
 	"os"
-	"strconv"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
-	"time"
+	"unsafe"
 )
 
 // A click reads a dozen places of a memory of gigabytes. In pages of 4 KiB most of them cost a walk through the page table, which took
 // a tenth of all the time there is; in pages of 2 MiB nearly none does. Go asks for large pages for none of its heap, and where the
-// system does not give them to everybody (transparent_hugepage/enabled is madvise) it has to be asked.
-const (
-	hugePage       = 2 << 20
-	hugePagesEvery = time.Second
-)
+// system does not give them to everybody (transparent_hugepage/enabled is madvise) it has to be asked. It has to be asked early: what is
+// touched then is large from the begin, as long as the system has large pages to give without much ado. To make them of small ones later
+// stops whoever needs that memory for milliseconds each.
 
-// Advice of madvise(2).
-const (
-	adviseHugePage = 14
-	adviseCollapse = 25 // Linux 6.1: what is there already, at once. Before that the kernel gets around to it.
-)
+// heapPiece is how much memory is asked for at a time.
+const heapPiece = 64 << 20
 
-// keepHugePages asks for large pages for the memory of this process whenever it has grown, until ctx ends.
-func keepHugePages(ctx context.Context) {
-	if !hugePagesAllowed() {
+// reserveHugePages asks for large pages for the memory that the heap will grow into: so many bytes. It takes none of them: no page is
+// there before it is touched. It must be called once, by the program, before there is anything in the heap.
+func reserveHugePages(size int64) {
+	if !hugePagesAllowed() || !mayReserve() {
 		return
 	}
-	tick := time.NewTicker(hugePagesEvery)
-	defer tick.Stop()
-	var asked uintptr
-	for {
-		asked = askForHugePages(asked)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	pieces := make([][]byte, size/heapPiece+1)
+	for i := range pieces {
+		pieces[i] = make([]byte, heapPiece)
+		begin := uintptr(unsafe.Pointer(unsafe.SliceData(pieces[i])))
+		// Whatever the system makes of it, the memory is what it was.
+		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, begin, heapPiece, adviseHugePage)
 	}
+	runtime.KeepAlive(pieces)
+	// From here on they are the heap's, which knows that nothing is there yet.
+	debug.FreeOSMemory()
 }
+
+// adviseHugePage is an advice of madvise(2).
+const adviseHugePage = 14
 
 // hugePagesAllowed reports whether the system gives them to who asks.
 func hugePagesAllowed() bool {
@@ -49,59 +49,18 @@ func hugePagesAllowed() bool {
 	return err == nil && !bytes.Contains(enabled, []byte("[never]"))
 }
 
-// askForHugePages asks for them unless there is exactly as much memory as the last time, and returns how much there is.
-func askForHugePages(asked uintptr) (present uintptr) {
-	regions := ownMemory()
-	for _, r := range regions {
-		present += r.end - r.begin
+// mayReserve reports whether the system lets a process have more memory than it will use. Where it does not, Go ends when it is refused
+// some (proc_sys_vm(5), setrlimit(2)).
+func mayReserve() bool {
+	overcommit, err := os.ReadFile("/proc/sys/vm/overcommit_memory")
+	if err != nil || strings.TrimSpace(string(overcommit)) == "2" {
+		return false
 	}
-	if present == asked {
-		return asked
-	}
-	for _, r := range regions {
-		r.advise(adviseHugePage)
-		// Page by page: one that can't be a large one, such as one of which nothing is there yet, would end it for all behind it.
-		for begin := (r.begin + hugePage - 1) &^ (hugePage - 1); begin+hugePage <= r.end; begin += hugePage {
-			region{begin, begin + hugePage}.advise(adviseCollapse)
+	for _, limit := range []int{syscall.RLIMIT_AS, syscall.RLIMIT_DATA} {
+		var of syscall.Rlimit
+		if syscall.Getrlimit(limit, &of) != nil || of.Cur != math.MaxUint64 {
+			return false
 		}
 	}
-	return present
-}
-
-// advise advises the kernel. Whatever comes of it, the memory is what it was.
-func (r region) advise(advice uintptr) {
-	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, r.begin, r.end-r.begin, advice)
-}
-
-// region is a range of addresses.
-type region struct{ begin, end uintptr }
-
-// ownMemory lists what this process can write to and has to itself, in pieces that hold a large page (proc_pid_maps(5)).
-func ownMemory() (regions []region) {
-	maps, err := os.Open("/proc/self/maps")
-	if err != nil {
-		return nil
-	}
-	defer maps.Close()
-	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		if r, ok := parseRegion(lines.Text()); ok {
-			regions = append(regions, r)
-		}
-	}
-	return regions
-}
-
-// parseRegion reads a line such as "c000000000-c004000000 rw-p 00000000 00:00 0   [anon: Go: heap]".
-func parseRegion(line string) (r region, ok bool) {
-	fields := strings.Fields(line)
-	if len(fields) < 5 || fields[1] != "rw-p" || fields[4] != "0" {
-		return r, false
-	}
-	from, to, _ := strings.Cut(fields[0], "-")
-	begin, err := strconv.ParseUint(from, 16, 64)
-	if err != nil {
-		return r, false
-	}
-	end, err := strconv.ParseUint(to, 16, 64)
-	return region{uintptr(begin), uintptr(end)}, err == nil && end-begin >= hugePage
+	return true
 }

@@ -51,6 +51,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitSettings
 	}
+	// With garbage the heap is up to twice what lives in it.
+	reserveHugePages(2*c.CacheBytes + 128<<20)
 	if err := serve(ctx, c, c.Logger(stderr)); err != nil {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitFailed
@@ -119,7 +121,6 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	group.Go(func() error { return admin.Serve(duties, private, s.ready, metrics) })
 	group.Go(func() error { return links.Run(duties) })
 	group.Go(func() error { return s.http.Serve(public) })
-	group.Go(func() error { keepHugePages(duties); return nil })
 	log.Info("serving", "address", public.Addr().String(), "admin", private.Addr().String(), "slot", slot)
 	group.Go(func() error {
 		defer endDuties()
