@@ -27,7 +27,9 @@ func renderJSON(value any) ([]byte, error) {
 // describe answers /data.
 func describe(ctx *fasthttp.RequestCtx, r record) {
 	ctx.SetContentType(envelope.ContentType)
-	ctx.Response.SetBodyRaw(r.data())
+	// The body's own memory is borrowed, as by a page.
+	body := ctx.Response.SwapBody(nil)
+	ctx.Response.SwapBody(r.appendData(body[:0]))
 }
 
 // shareWithScripts lets scripts of every origin read the answer, whichever it is.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/google/uuid"
 
@@ -20,29 +22,35 @@ import (
 //	2  expiry                 int64, milliseconds since 1970, or catalog.NoExpiry
 //	10 id                     16 bytes
 //	26 ends of the path and of the query of the destination   2 × uint16
-//	30 room for the destination on a page, in bytes           uint16
-//	32 places of the parts    each begin and end, 2 × uint32, counted from the first part
-//	.. the parts: data, destination, what pages show
+//	30 how much of the destination is the link's own URL      uint16
+//	32 room for the destination on a page, in bytes           uint16
+//	34 which parts there are                                  uint16, a bit for each
+//	36 places of these, in their order                        begin, counted from the first part: 3 bytes; length: uint16
+//	.. the parts: where the link leads, its data (recorddata.go), what pages show
 //
-// Most of what pages show is in the data too, and is not kept twice.
+// What pages show is mostly in the data too, and is not kept twice.
 type record []byte
 
 const (
-	expiryAt = 2
-	idAt     = 10
-	endsAt   = 26
-	roomAt   = 30
-	placesAt = 32
-	partsAt  = placesAt + parts*8
+	expiryAt  = 2
+	idAt      = 10
+	endsAt    = 26
+	ownAt     = 30
+	roomAt    = 32
+	whichAt   = 34
+	placesAt  = 36
+	placeSize = 5
 )
 
 // The parts of a record: these, and those that fill the slots of pages.
 const (
-	dataPart = iota
-	locationPart
+	locationPart = iota
+	dataPart
 	slotParts
 	parts = slotParts + int(slots-visitSlots)
 )
+
+var _ [16 - parts]struct{} // each has a bit
 
 // newRecord renders the link that was found. base is LINK_BASE_URL.
 func newRecord(base string, found origin.Found) (record, error) {
@@ -61,7 +69,15 @@ func newRecord(base string, found origin.Found) (record, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := make(record, partsAt, partsAt+2*len(data))
+	own := ownOf(to, link.FallbackURL)
+	of := [parts][]byte{locationPart: to.location, dataPart: packData(data, id.String(), own)}
+	for s := visitSlots; s < slots; s++ {
+		of[partOf(s)] = []byte(values[s])
+	}
+	r, err := withParts(of)
+	if err != nil {
+		return nil, err
+	}
 	r[0], r[1] = asByte(found.Suspended), asByte(link.IsActive)
 	expiry := int64(catalog.NoExpiry)
 	if link.Expiry != nil {
@@ -71,25 +87,43 @@ func newRecord(base string, found origin.Found) (record, error) {
 	copy(r[idAt:], id[:])
 	binary.LittleEndian.PutUint16(r[endsAt:], uint16(to.pathEnd))
 	binary.LittleEndian.PutUint16(r[endsAt+2:], uint16(to.queryEnd))
+	binary.LittleEndian.PutUint16(r[ownAt:], uint16(len(own)))
 	binary.LittleEndian.PutUint16(r[roomAt:], uint16(values.webRoom()))
-	r = r.with(locationPart, to.location).with(dataPart, data)
-	for s := visitSlots; s < slots; s++ {
-		r = r.with(partOf(s), []byte(values[s]))
-	}
 	return r, nil
 }
 
-// with keeps a part, where it stands already if it does.
-func (r record) with(part int, value []byte) record {
-	begin := bytes.Index(r[partsAt:], value)
-	if begin < 0 {
-		begin = len(r) - partsAt
-		r = append(r, value...)
+var errTooLarge = errors.New("a link is larger than a record can be")
+
+// withParts returns a record that has nothing but its parts. One that stands in another is not kept again.
+func withParts(of [parts][]byte) (record, error) {
+	var which uint16
+	var places, kept []byte
+	for part, value := range of {
+		if len(value) == 0 {
+			continue
+		}
+		begin := bytes.Index(kept, value)
+		if begin < 0 {
+			begin = len(kept)
+			kept = append(kept, value...)
+		}
+		if len(value) >= 1<<16 { // so that all of them begin before 1<<24
+			return nil, errTooLarge
+		}
+		which |= 1 << part
+		places = append(places, byte(begin), byte(begin>>8), byte(begin>>16), byte(len(value)), byte(len(value)>>8))
 	}
-	place := r[placesAt+8*part:]
-	binary.LittleEndian.PutUint32(place, uint32(begin))
-	binary.LittleEndian.PutUint32(place[4:], uint32(begin+len(value)))
-	return r
+	r := make(record, placesAt, placesAt+len(places)+len(kept))
+	binary.LittleEndian.PutUint16(r[whichAt:], which)
+	return append(append(r, places...), kept...), nil
+}
+
+// ownOf returns the link's own fallback URL when where it leads begins with it, otherwise nothing.
+func ownOf(to destination, fallback *string) string {
+	if fallback != nil && bytes.HasPrefix(to.location, []byte(*fallback)) {
+		return *fallback
+	}
+	return ""
 }
 
 // destinationOf returns where the link leads on the web: its own fallback URL, or the organization's.
@@ -120,11 +154,24 @@ func (r record) expiry() int64 { return int64(binary.LittleEndian.Uint64(r[expir
 
 func (r record) id() [16]byte { return [16]byte(r[idAt:]) }
 
+// part returns what there is of a part, nil for nothing.
 func (r record) part(part int) []byte {
-	place := r[placesAt+8*part:]
-	end := binary.LittleEndian.Uint32(place[4:])
-	return r[partsAt:][binary.LittleEndian.Uint32(place):end:end]
+	if !r.has(part) {
+		return nil
+	}
+	which := r.which()
+	place := r[placesAt+placeSize*bits.OnesCount16(which&(1<<part-1)):]
+	begin := int(place[0]) | int(place[1])<<8 | int(place[2])<<16
+	begin += placesAt + placeSize*bits.OnesCount16(which)
+	end := begin + int(binary.LittleEndian.Uint16(place[3:]))
+	return r[begin:end:end]
 }
+
+// has reports whether there is anything of a part.
+func (r record) has(part int) bool { return r.which()>>part&1 != 0 }
+
+// which has a bit for each part there is.
+func (r record) which() uint16 { return binary.LittleEndian.Uint16(r[whichAt:]) }
 
 // destination has an empty location when the link leads nowhere on the web.
 func (r record) destination() destination {
@@ -137,7 +184,8 @@ func (r record) destination() destination {
 // webRoom is how much of a page the destination may take, escaped, in bytes.
 func (r record) webRoom() int { return int(binary.LittleEndian.Uint16(r[roomAt:])) }
 
-func (r record) data() []byte { return r.part(dataPart) }
+// own is the link's own fallback URL, empty unless where it leads begins with it.
+func (r record) own() []byte { return r.part(locationPart)[:binary.LittleEndian.Uint16(r[ownAt:])] }
 
 // value returns what the link fills a slot with.
 func (r record) value(s slot) []byte { return r.part(partOf(s)) }
@@ -145,7 +193,7 @@ func (r record) value(s slot) []byte { return r.part(partOf(s)) }
 func partOf(s slot) int { return slotParts + int(s-visitSlots) }
 
 // fills reports whether the link fills one of two slots.
-func (r record) fills(one, other slot) bool { return len(r.value(one)) > 0 || len(r.value(other)) > 0 }
+func (r record) fills(one, other slot) bool { return r.has(partOf(one)) || r.has(partOf(other)) }
 
 // loadFrom makes the replica keep records, and association files under the codes that are their paths. pages hears which domains
 // want some.

@@ -1,6 +1,9 @@
 package replica
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"unsafe"
+)
 
 // entry is one cached answer: marks, full key and value in one piece of memory without pointers, so that millions of them
 // cost the garbage collector nothing. It is never changed once made.
@@ -37,6 +40,17 @@ func (e entry) key() uint64                { return binary.LittleEndian.Uint64(e
 func (e entry) organizationStripe() uint16 { return binary.LittleEndian.Uint16(e[32:]) }
 func (e entry) domainStripe() uint16       { return binary.LittleEndian.Uint16(e[34:]) }
 func (e entry) keyStripe() uint32          { return binary.LittleEndian.Uint32(e[36:]) }
+
+// begin is the entry as caches keep it: in a third of the room that a slice takes.
+func (e entry) begin() *byte { return unsafe.SliceData(e) }
+
+// entryAt returns the entry that begins there, nil at nil.
+func entryAt(begin *byte) entry {
+	if begin == nil {
+		return nil
+	}
+	return unsafe.Slice(begin, entry(unsafe.Slice(begin, entryHeader)).size())
+}
 
 // named reports whether the entry is about exactly this key: the cache compares hashes only.
 func (e entry) named(name []byte) bool {

@@ -3,7 +3,6 @@ package replica
 import (
 	"math/rand/v2"
 	"sync/atomic"
-	"unsafe"
 )
 
 const (
@@ -23,18 +22,12 @@ type hot [1 << hotBits]atomic.Pointer[byte]
 func (h *hot) at(hash uint64) *atomic.Pointer[byte] { return &h[hash>>(64-hotBits)] }
 
 // get returns the entry in the place of a hash, whosever it is; nil when there is none.
-func (h *hot) get(hash uint64) entry {
-	begin := h.at(hash).Load()
-	if begin == nil {
-		return nil
-	}
-	return unsafe.Slice(begin, entry(unsafe.Slice(begin, entryHeader)).size())
-}
+func (h *hot) get(hash uint64) entry { return entryAt(h.at(hash).Load()) }
 
 // put takes the place of whatever was there.
 func (h *hot) put(hash uint64, e entry) {
-	if place := h.at(hash); place.Load() != unsafe.SliceData(e) {
-		place.Store(unsafe.SliceData(e))
+	if place := h.at(hash); place.Load() != e.begin() {
+		place.Store(e.begin())
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dgraph-io/ristretto/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"deeplink/shared/admin"
@@ -57,7 +56,7 @@ func (r *Replica) Collectors() []prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "deeplink_edge_" + name, Help: help},
 			func() float64 { return span().Seconds() })
 	}
-	held := func(of string, cache *ristretto.Cache[uint64, entry]) prometheus.Collector {
+	held := func(of string, cache *cache) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "deeplink_edge_cache_bytes", Help: "Memory that is in use for what leads somewhere (links) and for what leads nowhere (misses).",
 			ConstLabels: prometheus.Labels{"of": of},
