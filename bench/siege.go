@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"deeplink/bench/load"
 	"deeplink/bench/result"
 	"deeplink/bench/slow"
@@ -36,9 +34,10 @@ const arrival = 6 * time.Second
 
 // besieged is what came of it.
 type besieged struct {
-	before, during, unknown result.Round
-	most, cut               int64
-	died                    []string
+	before, during result.Round
+	arrived        slow.Arrived
+	left           slow.Left
+	died           []string
 }
 
 // Run prints a table. That a process died, or that a live link was not answered by its redirect, is an error; how long it took depends on
@@ -85,35 +84,31 @@ func (c slowCommand) besiege(ctx context.Context, f *fleet, keys *load.Keys) (b 
 	if err != nil {
 		return b, err
 	}
-	round := func(ctx context.Context, paths load.Paths, rate float64, connections int, span time.Duration) (result.Round, error) {
+	click := func(span time.Duration) (result.Round, error) {
 		return load.Run(ctx, load.Options{
-			Targets: []load.Target{target}, Connections: connections, Rate: rate, Warmup: time.Second, Duration: span,
-			Source: load.Request{Paths: paths, Clients: 1 << 20}.Source(),
+			Targets: []load.Target{target}, Connections: 16, Rate: c.Rate, Warmup: time.Second, Duration: span,
+			Source: load.Request{Paths: keys.InTurn(), Clients: 1 << 20}.Source(),
 		})
 	}
-	if b.before, err = round(ctx, keys.InTurn(), c.Rate, 16, c.Calm); err != nil {
+	if b.before, err = click(c.Calm); err != nil {
 		return b, err
 	}
-	siege, end := context.WithCancel(ctx)
-	crowd := slow.Hold(siege, f.edges[0].Addr, c.Slow, arrival)
-	defer crowd.Wait()
-	defer end()
-	for crowd.Clients.Load() < int64(c.Slow) && siege.Err() == nil {
-		time.Sleep(100 * time.Millisecond)
+	attack := slow.Attack{
+		Edge: f.edges[0].Addr, Link: string(keys.At(0)), Slow: c.Slow, Arrival: arrival, Rate: c.UnknownRate,
+		Span: time.Duration(float64(c.Unknown) / c.UnknownRate * float64(time.Second)),
 	}
-	b.most = crowd.Open.Load()
-	span := time.Duration(float64(c.Unknown) / c.UnknownRate * float64(time.Second))
-	group, attack := errgroup.WithContext(siege)
-	group.Go(func() (err error) {
-		b.unknown, err = round(attack, load.WithUnknown(keys.InTurn(), 1), c.UnknownRate, 64, span)
-		return err
-	})
-	group.Go(func() (err error) {
-		b.during, err = round(attack, keys.InTurn(), c.Rate, 16, span)
-		return err
-	})
-	err = group.Wait()
-	b.cut = crowd.Cut.Load()
+	attackers, err := startAttackers(ctx, f.dir, attack)
+	if err != nil {
+		return b, err
+	}
+	defer func() { err = errors.Join(err, attackers.stop()) }()
+	if b.arrived, err = read[slow.Arrived](attackers); err != nil {
+		return b, err
+	}
+	if b.during, err = click(attack.Span); err != nil {
+		return b, err
+	}
+	b.left, err = read[slow.Left](attackers)
 	b.died = dead(map[string]*stack.Node{"edge": f.edges[0], "control": f.controls[0]})
 	return b, err
 }
@@ -146,6 +141,6 @@ func (b besieged) print(out io.Writer) {
 	if len(b.died) > 0 {
 		died = strings.Join(b.died, ", ")
 	}
-	fmt.Fprintf(out, "\nslow connections: %d at once, cut off %d times\nunknown codes: %d asked for, statuses %v, failures %v\nprocesses that died: %s\n",
-		b.most, b.cut, b.unknown.Requests, b.unknown.Statuses, b.unknown.Failures, died)
+	fmt.Fprintf(out, "\nslow connections: %d at once, cut off %d times\nunknown codes: %d asked for, %.0f a second, statuses %v, failures %v\nprocesses that died: %s\n",
+		b.arrived.Open, b.left.Cut, b.left.Guesses.Requests, b.left.Guesses.Rate(), b.left.Guesses.Statuses, b.left.Guesses.Failures, died)
 }

@@ -17,7 +17,7 @@ type soakCommand struct {
 	Duration time.Duration `default:"30m" help:"How long, in whole spans."`
 	Span     time.Duration `default:"1m" help:"How often a line of the table is begun."`
 	Links    int           `default:"1000000" help:"How many links the edge has in memory."`
-	Share    float64       `default:"0.8" help:"Share of what the edge answers at most, to ask it for."`
+	Share    float64       `default:"0.8" help:"Share of what the edge answers at most, with the writes beside, to ask it for."`
 	Writes   float64       `default:"100" help:"Links made, edited and deleted a second; half of these are edits of the links that are clicked the most."`
 	JSON     string        `name:"json" type:"path" help:"File for the results."`
 	Log      string        `type:"path" help:"File for what the programs write."`
@@ -113,18 +113,18 @@ func (k *soak) ask(ctx context.Context, rate float64, span time.Duration) (resul
 	})
 }
 
-// run finds out what the edge can answer, and then asks it for its share, span after span.
+// run finds out what the edge can answer while links are edited, and then asks it for its share, span after span.
 func (k *soak) run(ctx context.Context) (*soakReport, error) {
-	most, err := k.ask(ctx, 0, soakSaturation)
-	if err != nil {
-		return nil, err
-	}
-	report := newSoakReport(k, most.Rate(), os.Stdout)
 	editing, stop := context.WithCancel(ctx)
 	defer stop()
 	for _, e := range k.editors {
 		e.start(editing, k.Writes/float64(len(k.editors)))
 	}
+	most, err := k.ask(ctx, 0, soakSaturation)
+	if err != nil {
+		return nil, err
+	}
+	report := newSoakReport(k, most.Rate(), os.Stdout)
 	if err := report.begin(ctx); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ type soakSample struct {
 	round         result.Round
 	hits          float64 // share of the clicks of the span that were answered without Postgres
 	edge, control process
-	writes        int64 // since the begin
+	writes        int64 // since the editors began, with the search for saturation
 	pending       int64
 }
 

@@ -18,7 +18,7 @@ import (
 
 const (
 	// latencyShare is how much of what nginx can take in the edge's place both are asked for: a busy day, on which neither queues.
-	latencyShare       = 0.6
+	latencyShare       = 0.4
 	latencyConnections = 64
 	// latencySkew is nearly the law by which wrk's requests are drawn.
 	latencySkew = 1.01

@@ -5,6 +5,7 @@ package slow
 import (
 	"context"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -12,7 +13,7 @@ import (
 	"time"
 )
 
-// pace is how long a client waits before it says a little more, dialTimeout how long it waits to be let in.
+// pace is how long a client waits on average before it says a little more, dialTimeout how long it waits to be let in.
 const (
 	pace        = time.Second
 	dialTimeout = 10 * time.Second
@@ -88,7 +89,8 @@ func (c *Crowd) drip(ctx context.Context, conn net.Conn, k kind) {
 		if _, err := io.WriteString(conn, k.more); err != nil || hungUp(conn) {
 			return
 		}
-		sleep(ctx, pace)
+		// Were all to wait for the same time, those who were held up together would go on together for ever, and all would soon come at once.
+		sleep(ctx, pace/2+rand.N(pace))
 	}
 }
 
