@@ -4,7 +4,6 @@ package origin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -88,50 +87,38 @@ func (o *Origin) Link(ctx context.Context, domain, code string) (Found, error) {
 // scanFound reads a row of selectFound.
 func scanFound(row pgx.Row) (Found, error) {
 	var f Found
-	var ios catalog.IOSApp
-	var android catalog.AndroidApp
-	var og catalog.OpenGraph
-	var l catalog.Link
-	var id, organizationID, domainID, shortCode, path *string
-	var expiry *time.Time
-	var params []byte
-	var active *bool
-	err := row.Scan(&f.OrgKey, &f.Suspended, &f.Host,
-		&ios.BundleID, &ios.TeamID, &ios.AppStoreID, &ios.Scheme,
-		&android.PackageName, &android.SHA256CertFingerprints, &android.Scheme,
-		&f.AppConfig.FallbackURL, &f.AppConfig.HTMLErrorPages,
-		&id, &organizationID, &domainID, &shortCode, &path, &l.Channel,
-		&l.UTMSource, &l.UTMMedium, &l.UTMCampaign, &l.UTMTerm, &l.UTMContent,
-		&l.FallbackURL, &og.Title, &og.Description, &og.ImageURL, &expiry, &params, &active)
+	err := row.Scan(&f)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Found{}, nil
 	}
-	if err != nil {
-		return Found{}, err
-	}
+	return f, err
+}
+
+// ScanRow reads the columns as they came: pgx would plan anew for each of the many texts of each row, which is most of the garbage of
+// a lookup.
+func (f *Found) ScanRow(rows pgx.Rows) error {
+	c := columnsOf(rows)
+	f.OrgKey, f.Suspended, f.Host = c.string(), c.bool(), c.string()
+	ios := catalog.IOSApp{BundleID: c.text(), TeamID: c.text(), AppStoreID: c.text(), Scheme: c.text()}
+	android := catalog.AndroidApp{PackageName: c.text(), SHA256CertFingerprints: c.texts(), Scheme: c.text()}
+	f.AppConfig.FallbackURL, f.AppConfig.HTMLErrorPages = c.text(), c.bool()
 	if ios != (catalog.IOSApp{}) {
 		f.AppConfig.IOS = &ios
 	}
 	if android.PackageName != nil || android.SHA256CertFingerprints != nil || android.Scheme != nil {
 		f.AppConfig.Android = &android
 	}
-	if id == nil {
-		return f, nil
+	if c.isNull() {
+		return c.err
 	}
-	l.ID, l.OrganizationID, l.DomainID, l.ShortCode, l.Path = *id, *organizationID, *domainID, *shortCode, *path
-	l.IsActive = *active
-	complete(&l, og, expiry, params)
-	f.Link = &l
-	return f, nil
-}
-
-// complete sets what of a link is not one column each, or has another form there.
-func complete(l *catalog.Link, og catalog.OpenGraph, expiry *time.Time, params []byte) {
-	if og != (catalog.OpenGraph{}) {
-		l.OG = &og
+	f.Link = &catalog.Link{
+		ID: c.string(), OrganizationID: c.string(), DomainID: c.string(), ShortCode: c.string(), Path: c.string(), Channel: c.text(),
+		UTMSource: c.text(), UTMMedium: c.text(), UTMCampaign: c.text(), UTMTerm: c.text(), UTMContent: c.text(),
+		FallbackURL: c.text(),
 	}
-	if expiry != nil {
-		l.Expiry = &catalog.Time{Time: *expiry}
+	if og := (catalog.OpenGraph{Title: c.text(), Description: c.text(), ImageURL: c.text()}); og != (catalog.OpenGraph{}) {
+		f.Link.OG = &og
 	}
-	l.Params = json.RawMessage(params)
+	f.Link.Expiry, f.Link.Params, f.Link.IsActive = c.time(), c.json(), c.bool()
+	return c.err
 }

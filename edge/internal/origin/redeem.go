@@ -128,7 +128,13 @@ func (r *Redeemer) ask(ctx context.Context, token matchtoken.Token, deviceID str
 	case !ours:
 		return nil, matchedAt != nil, nil
 	}
-	complete(l, og, expiry, params)
+	if og != (catalog.OpenGraph{}) {
+		l.OG = &og
+	}
+	if expiry != nil {
+		l.Expiry = &catalog.Time{Time: *expiry}
+	}
+	l.Params = params
 	found.MatchedAt = *matchedAt
 	return &found, true, nil
 }

@@ -29,7 +29,7 @@ const (
 
 // world is a database with one organization that has a link on the shared host, one on a verified and one on a pending domain.
 type world struct {
-	t                 *testing.T
+	t                 testing.TB
 	ownerURL, edgeURL string
 	owner             *pgx.Conn
 	redeemer          *Redeemer
@@ -41,7 +41,7 @@ const (
 	pendingLink  = "11111111-0000-7000-8000-000000000003"
 )
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	database := testdb.New(t)
 	owner := testdb.Connect(t, database.URL)
