@@ -51,8 +51,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitSettings
 	}
-	// With garbage the heap is up to twice what lives in it.
-	reserveHugePages(2*c.CacheBytes + 128<<20)
+	reserveHugePages(heapRoom(c.CacheBytes))
+	defer collectLate(heapRoom(c.CacheBytes))()
 	if err := serve(ctx, c, c.Logger(stderr)); err != nil {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitFailed

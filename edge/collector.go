@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// Clicks wait for the processors while garbage is collected. Go collects when the heap has doubled, which is often while few links are in
+// memory and many unknown codes are looked up. What a process may use anyway (deploy/README.md) is used first here.
+
+const (
+	// defaultGCPercent is Go's own: the heap may double.
+	defaultGCPercent = 100
+	// collectorCheck is how often what lives is looked at. For so long after a collection the heap may grow by what was right before it.
+	collectorCheck = 100 * time.Millisecond
+	liveHeap       = "/gc/heap/live:bytes"
+	// goMinimum is the least heap for which Go collects (heapMinimum in runtime/mgcpacer.go).
+	goMinimum = 4 << 20
+)
+
+// heapRoom is how large the heap may become whatever lives in it: twice the cache, for garbage, and what else there is.
+func heapRoom(cacheBytes int64) int64 { return 2*cacheBytes + 128<<20 }
+
+// collectLate lets the heap grow to room before garbage is collected, until stop is called. An operator's GOGC stays what it is, and
+// GOMEMLIMIT is kept in any case. It is for the program to call, once: all of the process has one collector.
+func collectLate(room int64) (stop func()) {
+	if _, set := os.LookupEnv("GOGC"); set {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pace(ctx, room)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// pace sets after each collection how far the heap may grow until the next.
+func pace(ctx context.Context, room int64) {
+	defer debug.SetGCPercent(debug.SetGCPercent(defaultGCPercent))
+	check := time.NewTicker(collectorCheck)
+	defer check.Stop()
+	live := []metrics.Sample{{Name: liveHeap}}
+	for known := uint64(0); ; {
+		if metrics.Read(live); live[0].Value.Uint64() != known {
+			known = live[0].Value.Uint64()
+			debug.SetGCPercent(gcPercent(int64(known), room))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-check.C:
+		}
+	}
+}
+
+// gcPercent is by how much of what lives, in percent, the heap may grow until the next collection. Go takes what lives for goMinimum at
+// least.
+func gcPercent(live, room int64) int {
+	live = max(live, goMinimum)
+	return max(defaultGCPercent, int(100*(room-live)/live))
+}
