@@ -102,6 +102,10 @@ func openPool(url settings.Database, size settings.Connections) (*pgxpool.Pool, 
 		"application_name":                    "deeplink control",
 		"statement_timeout":                   abandonedAfter,
 		"idle_in_transaction_session_timeout": abandonedAfter,
+		// Postgres compiles what looks dear, such as a page of a long list, for longer than it then takes.
+		"jit": "off",
+		// For what a search finds, of which Postgres otherwise remembers only on which pages it is, and looks at all that is on them.
+		"work_mem": "16MB",
 	} {
 		if _, set := config.ConnConfig.RuntimeParams[name]; !set {
 			config.ConnConfig.RuntimeParams[name] = value

@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -26,8 +29,7 @@ type LinkFilter struct {
 // Links returns a page of the links that match, the newest first, and how many match in all. Both are of one moment. A page
 // past the end is empty. Lists for which very many links may have to be looked at keep some connections free for everybody else.
 func (s *Store) Links(ctx context.Context, orgID string, f LinkFilter) (links []catalog.LinkWithDomain, total int64, err error) {
-	l := newListing(orgID, f)
-	if l.long() {
+	if f.long() {
 		select {
 		case s.longLists <- struct{}{}:
 			defer func() { <-s.longLists }()
@@ -37,6 +39,11 @@ func (s *Store) Links(ctx context.Context, orgID string, f LinkFilter) (links []
 	}
 	err = s.snapshot(ctx, "list links", func(tx pgx.Tx) error {
 		links = []catalog.LinkWithDomain{}
+		rare, err := rareWord(ctx, tx, orgID, f.Search)
+		if err != nil {
+			return err
+		}
+		l := newListing(orgID, f, rare)
 		var all int64
 		sql, arguments := l.count()
 		if err := tx.QueryRow(ctx, sql, arguments...).Scan(&all, &total, &l.found); err != nil {
@@ -73,17 +80,22 @@ type listing struct {
 	found        [][16]byte // the ids of all that match, if they are few and were searched for
 }
 
-func newListing(orgID string, f LinkFilter) listing {
-	l := listing{where: `l.organization_id = $1`, arguments: []any{orgID}, length: int64(f.Limit)}
-	// A page so far that this is not exact is past the end.
-	l.skip = int64(f.Page-1) * l.length
+// newListing lists what the filter matches. rare is what [rareWord] says of its search.
+func newListing(orgID string, f LinkFilter, rare string) listing {
+	l := listing{where: `l.organization_id = $1`, arguments: []any{orgID}, length: int64(f.Limit), skip: f.skip()}
 	if f.IsActive != nil {
 		l.match(`l.is_active = $n`, *f.IsActive)
 	}
 	if f.Search != "" {
 		// Less has no trigram, and is looked for in all links there are: among those it is no use to remember what was found.
-		l.searched = utf8.RuneCountInString(f.Search) >= 3
-		l.match(`(l.title ilike $n or l.path ilike $n or l.short_code ilike $n)`, "%"+wildcards.Replace(f.Search)+"%")
+		l.searched = utf8.RuneCountInString(f.Search) >= trigram
+		if pattern := "%" + wildcards.Replace(f.Search) + "%"; rare == "" {
+			l.match(`(l.title ilike $n or l.path ilike $n or l.short_code ilike $n)`, pattern)
+		} else {
+			l.match(`(l.title ilike $n or l.path ilike $n or l.short_code ilike $n)`, "%"+rare+"%")
+			// Of an expression there is no index: this is looked at in what was found.
+			l.match(`(l.title || '' ilike $n or l.path || '' ilike $n or l.short_code || '' ilike $n)`, pattern)
+		}
 	}
 	if f.Tag != "" {
 		l.match(`l.tags @> array[$n::text]`, f.Tag)
@@ -120,8 +132,13 @@ func (l *listing) planned(arguments []any) []any {
 // there.
 const farAway = 10_000
 
+// skip is how many links come before the page. One so far that this is not exact is past the end.
+func (f LinkFilter) skip() int64 { return int64(f.Page-1) * int64(f.Limit) }
+
 // long: perhaps very many links have to be looked at.
-func (l *listing) long() bool { return l.filtered || l.skip > farAway }
+func (f LinkFilter) long() bool {
+	return f.IsActive != nil || f.Search+f.Tag+f.Channel+f.DomainID != "" || f.skip() > farAway
+}
 
 // usageSQL is how many links an organization has. link_usage changes in the transactions of the links, so it counts what
 // the same snapshot sees, without reading a million rows.
@@ -129,6 +146,49 @@ const usageSQL = `coalesce((select u.links from link_usage u where u.organizatio
 
 // fewFound is of how many links that a search found the ids are kept, so that the page need not search again.
 const fewFound = 10_000
+
+// trigram is how many characters a word needs to be in the index.
+const trigram = 3
+
+// rareWordSQL asks, for organizations of very many links, which of some words the fewest links have, if it is few: by some hundred links of
+// all organizations.
+const rareWordSQL = `
+	with sample as materialized (
+	    select title, path, short_code
+	    from links tablesample system ((select least(100, 100 * 24.0 / greatest(relpages, 1)) from pg_class where oid = 'links'::regclass))
+	)
+	select w.word
+	from unnest($2::text[]) w (word), lateral (
+	    select count(*) as n from sample
+	    where title ilike '%' || w.word || '%' or path ilike '%' || w.word || '%' or short_code ilike '%' || w.word || '%'
+	) has
+	where ` + usageSQL + ` > $3 and has.n * 50 <= (select count(*) from sample)
+	order by has.n, length(w.word) desc
+	limit 1`
+
+const (
+	// manyLinks is of how many links an organization has to be that a rare word is asked for.
+	manyLinks = 10_000
+	// maxWords bounds what is asked for: each word takes about a millisecond.
+	maxWords = 12
+)
+
+// rareWord returns a word of what is searched for that few links have, or nothing. The index looks up each trigram of what it is asked
+// for, and those of all organizations' links: a whole title or path costs it as much as its commonest words, of which each link has
+// some. Who has the rarest of them is found at once, and they are few enough to look at.
+func rareWord(ctx context.Context, tx pgx.Tx, orgID, search string) (word string, err error) {
+	words := strings.FieldsFunc(search, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	words = slices.DeleteFunc(words, func(word string) bool { return utf8.RuneCountInString(word) < trigram })
+	if len(words) == 0 || words[0] == search {
+		return "", nil
+	}
+	words = words[:min(len(words), maxWords)]
+	err = tx.QueryRow(ctx, rareWordSQL, orgID, words, manyLinks).Scan(&word)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return word, err
+}
 
 // count asks how many links there are, how many of them match, and which these are if a search found few.
 func (l *listing) count() (sql string, arguments []any) {

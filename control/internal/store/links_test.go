@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -211,6 +212,48 @@ func TestLongListsLeaveConnectionsForOthers(t *testing.T) {
 	}
 	if err := lists.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestASearchAmongManyLinksFindsWhatMatches: there a search goes by the rarest of its words, if there is a rare one.
+func TestASearchAmongManyLinksFindsWhatMatches(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org, other := f.organization(catalog.Enterprise), f.organization(catalog.Enterprise)
+	const n = 12_000
+	for _, o := range []string{org.ID, other.ID} {
+		f.exec(`insert into links (id, organization_id, domain_id, short_code, path, title)
+			select gen_random_uuid(), $1, (select id from domains where organization_id = $1 and host is null), 'Code_' || i, '/offers/summer-sale-' || i,
+			       case when i % 3 > 0 then 'Summer Sale, number ' || i end
+			from generate_series(1, $2::int) i`, o, n)
+	}
+	f.exec(`analyze links`)
+	for _, search := range []string{
+		"Summer Sale, number 4711", "sUMMER sALE, NUMBER 4711", "Sale, number 471", "/offers/summer-sale-117", "mer-sale-117", "code_117", "code-117",
+		"number 1_7", "sale, number 99%", "number 4711, none", "Sale number", "summer-sale", "offers/none-4711", "r 4711", "4711 ", " ", "number 13000", `sale\4711`,
+	} {
+		expected := int64(0)
+		for i := 1; i <= n; i++ {
+			text := fmt.Sprintf("code_%d\n/offers/summer-sale-%d", i, i)
+			if i%3 > 0 {
+				text += fmt.Sprintf("\nsummer sale, number %d", i)
+			}
+			if strings.Contains(text, strings.ToLower(search)) {
+				expected++
+			}
+		}
+		links, total, err := f.store.Links(t.Context(), org.ID, store.LinkFilter{Page: 1, Limit: 100, Search: search})
+		if err != nil {
+			t.Fatalf("%q: %v", search, err)
+		}
+		if total != expected || int64(len(links)) != min(expected, 100) {
+			t.Errorf("%q: %d links of %d, expected %d", search, len(links), total, expected)
+		}
+		for _, l := range links {
+			if l.OrganizationID != org.ID {
+				t.Errorf("%q: a link of another organization", search)
+			}
+		}
 	}
 }
 
