@@ -9,7 +9,8 @@ import (
 )
 
 // Clicks wait for the processors while garbage is collected. Go collects when the heap has doubled, which is often while few links are in
-// memory and many unknown codes are looked up. What a process may use anyway (deploy/README.md) is used first here.
+// memory and many unknown codes are looked up. Here the heap may first grow to EDGE_CACHE_BYTES, which is less than what it has once the
+// cache is full.
 
 const (
 	// defaultGCPercent is Go's own: the heap may double.
@@ -20,9 +21,6 @@ const (
 	// goMinimum is the least heap for which Go collects (heapMinimum in runtime/mgcpacer.go).
 	goMinimum = 4 << 20
 )
-
-// heapRoom is how large the heap may become whatever lives in it: twice the cache, for garbage, and what else there is.
-func heapRoom(cacheBytes int64) int64 { return 2*cacheBytes + 128<<20 }
 
 // collectLate lets the heap grow to room before garbage is collected, until stop is called. An operator's GOGC stays what it is, and
 // GOMEMLIMIT is kept in any case. It is for the program to call, once: all of the process has one collector.

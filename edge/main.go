@@ -51,8 +51,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitSettings
 	}
-	reserveHugePages(heapRoom(c.CacheBytes))
-	defer collectLate(heapRoom(c.CacheBytes))()
+	// With garbage the heap is up to twice what lives in it.
+	reserveHugePages(2*c.CacheBytes + 128<<20)
+	defer collectLate(c.CacheBytes)()
 	if err := serve(ctx, c, c.Logger(stderr)); err != nil {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitFailed

@@ -178,7 +178,10 @@ const (
 // some. Who has the rarest of them is found at once, and they are few enough to look at.
 func rareWord(ctx context.Context, tx pgx.Tx, orgID, search string) (word string, err error) {
 	words := strings.FieldsFunc(search, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	words = slices.DeleteFunc(words, func(word string) bool { return utf8.RuneCountInString(word) < trigram })
+	words = slices.DeleteFunc(words, func(word string) bool {
+		// Where its lower case depends on what follows (ICU), a sigma of the word need not be that of the search.
+		return utf8.RuneCountInString(word) < trigram || strings.ContainsAny(word, "Σσς")
+	})
 	if len(words) == 0 || words[0] == search {
 		return "", nil
 	}

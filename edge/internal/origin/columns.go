@@ -73,7 +73,8 @@ func (c *columns) time() *catalog.Time {
 
 // scan reads a value of another type as pgx does.
 func (c *columns) scan(to any) {
-	field, value := c.fields[c.at], c.next()
+	field := c.fields[c.at]
+	value := c.next()
 	if value == nil {
 		return
 	}
