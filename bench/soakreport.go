@@ -31,17 +31,16 @@ type process struct {
 	descriptors float64
 }
 
-// readProcess reads what a program says of itself. Its next collection is due at twice what was alive at the last one.
+// readProcess reads what a program says of itself.
 func readProcess(ctx context.Context, admin string) (p process, err error) {
 	for name, to := range map[string]*float64{
-		"go_memstats_next_gc_bytes": &p.heap, "process_resident_memory_bytes": &p.resident,
+		"go_gc_heap_live_bytes": &p.heap, "process_resident_memory_bytes": &p.resident,
 		"go_goroutines": &p.goroutines, "process_open_fds": &p.descriptors,
 	} {
 		if *to, err = metric(ctx, admin, name); err != nil {
 			return p, err
 		}
 	}
-	p.heap /= 2
 	return p, nil
 }
 

@@ -17,7 +17,6 @@ const (
 	defaultGCPercent = 100
 	// collectorCheck is how often what lives is looked at. For so long after a collection the heap may grow by what was right before it.
 	collectorCheck = 100 * time.Millisecond
-	liveHeap       = "/gc/heap/live:bytes"
 	// goMinimum is the least heap for which Go collects (heapMinimum in runtime/mgcpacer.go).
 	goMinimum = 4 << 20
 )
@@ -45,11 +44,13 @@ func pace(ctx context.Context, room int64) {
 	defer debug.SetGCPercent(debug.SetGCPercent(defaultGCPercent))
 	check := time.NewTicker(collectorCheck)
 	defer check.Stop()
-	live := []metrics.Sample{{Name: liveHeap}}
-	for known := uint64(0); ; {
-		if metrics.Read(live); live[0].Value.Uint64() != known {
-			known = live[0].Value.Uint64()
-			debug.SetGCPercent(gcPercent(int64(known), room))
+	now := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	for percent := defaultGCPercent; ; {
+		metrics.Read(now)
+		live, roots := now[0].Value.Uint64(), now[1].Value.Uint64()+now[2].Value.Uint64()
+		if next := gcPercent(int64(live), int64(roots), room); next != percent {
+			percent = next
+			debug.SetGCPercent(percent)
 		}
 		select {
 		case <-ctx.Done():
@@ -59,9 +60,9 @@ func pace(ctx context.Context, room int64) {
 	}
 }
 
-// gcPercent is by how much of what lives, in percent, the heap may grow until the next collection. Go takes what lives for goMinimum at
-// least.
-func gcPercent(live, room int64) int {
-	live = max(live, goMinimum)
-	return max(defaultGCPercent, int(100*(room-live)/live))
+// gcPercent is by how much of what lives in the heap and of its roots, in percent, the heap may grow until the next collection. Go lets
+// it grow to goMinimum and as much of that in any case.
+func gcPercent(live, roots, room int64) int {
+	most := 100 * room / goMinimum
+	return int(max(defaultGCPercent, min(100*(room-live)/max(live+roots, 1), most)))
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"regexp"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -11,11 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// liveHeap is what was alive in the heap at the last collection.
+var liveHeap = regexp.MustCompile(`^/gc/heap/live:bytes$`)
+
 // Metrics returns a registry that already collects the Go runtime, the process and which build it is.
 func Metrics(program string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
-		collectors.NewGoCollector(),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: liveHeap})),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(program),
 	)

@@ -150,34 +150,40 @@ const fewFound = 10_000
 // trigram is how many characters a word needs to be in the index.
 const trigram = 3
 
-// rareWordSQL asks, for organizations of very many links, which of some words the fewest links have, if it is few: by some hundred links of
-// all organizations.
+// rareWordSQL asks, for organizations of very many links, which of some words the fewest links have, if it is few: few of all links, whose
+// trigrams the index goes through, and few of the organization's own, which are then looked at. It knows by some hundred of each. Words
+// with what the database takes for no letter have no trigram.
 const rareWordSQL = `
 	with sample as materialized (
-	    select title, path, short_code
-	    from links tablesample system ((select least(100, 100 * 24.0 / greatest(relpages, 1)) from pg_class where oid = 'links'::regclass))
+	    (select false as own, title, path, short_code
+	     from links tablesample system (least(100, 100 * 200e3 / greatest(pg_relation_size('links'::regclass), 1)))
+	     limit 1000)
+	    union all
+	    (select true, title, path, short_code from links where organization_id = $1 order by created_at desc, id desc limit 300)
 	)
 	select w.word
 	from unnest($2::text[]) w (word), lateral (
-	    select count(*) as n from sample
+	    select count(*) filter (where not own) as n, count(*) filter (where own) as n_own from sample
 	    where title ilike '%' || w.word || '%' or path ilike '%' || w.word || '%' or short_code ilike '%' || w.word || '%'
 	) has
-	where ` + usageSQL + ` > $3 and has.n * 50 <= (select count(*) from sample)
-	order by has.n, length(w.word) desc
+	where ` + usageSQL + ` > $3 and w.word ~ '^[[:alnum:]]+$'
+	  and (select count(*) from sample where not own) >= 100
+	  and has.n * 50 <= (select count(*) from sample where not own) and has.n_own * 50 <= (select count(*) from sample where own)
+	order by has.n + has.n_own, w.word ~ '[0-9]' desc, length(w.word) desc
 	limit 1`
 
 const (
 	// manyLinks is of how many links an organization has to be that a rare word is asked for.
 	manyLinks = 10_000
-	// maxWords bounds what is asked for: each word takes about a millisecond.
+	// maxWords bounds what is asked for: each word takes one or two milliseconds.
 	maxWords = 12
 )
 
 // rareWord returns a word of what is searched for that few links have, or nothing. The index looks up each trigram of what it is asked
 // for, and those of all organizations' links: a whole title or path costs it as much as its commonest words, of which each link has
-// some. Who has the rarest of them is found at once, and they are few enough to look at.
+// some. Who has the rarest of them is found at once.
 func rareWord(ctx context.Context, tx pgx.Tx, orgID, search string) (word string, err error) {
-	words := strings.FieldsFunc(search, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	words := strings.FieldsFunc(search, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r) })
 	words = slices.DeleteFunc(words, func(word string) bool {
 		// Where its lower case depends on what follows (ICU), a sigma of the word need not be that of the search.
 		return utf8.RuneCountInString(word) < trigram || strings.ContainsAny(word, "Σσς")

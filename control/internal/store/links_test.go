@@ -227,7 +227,25 @@ func TestASearchAmongManyLinksFindsWhatMatches(t *testing.T) {
 			       case when i % 3 > 0 then 'Summer Sale, number ' || i end
 			from generate_series(1, $2::int) i`, o, n)
 	}
-	f.exec(`analyze links`)
+	small := f.organization(catalog.Enterprise)
+	f.exec(`update links set channel = 'brand', path = path || '/brandnew' where organization_id = $1`, other.ID)
+	for _, row := range []struct{ org, search, word string }{
+		{org.ID, "Summer Sale, number 4711", "4711"},
+		{org.ID, "/offers/summer-sale-4711", "4711"},
+		{org.ID, "Summer Sale", ""},       // each link has both
+		{org.ID, "4711", ""},              // nothing to choose from
+		{org.ID, "brandnew 4711", "4711"}, // the other's, who has half of all
+		{org.ID, "somewhere else 4711", "4711"},
+		{org.ID, "number 12", ""}, // in no index
+		{org.ID, "ΣΟΦΟΣ number", ""},
+		{org.ID, "число number", "число"},
+		{org.ID, "", ""},
+		{small.ID, "Summer Sale, number 4711", ""},
+	} {
+		if word, err := f.store.RareWord(t.Context(), row.org, row.search); err != nil || word != row.word {
+			t.Errorf("%q goes by %q, %v; expected %q", row.search, word, err, row.word)
+		}
+	}
 	for _, search := range []string{
 		"Summer Sale, number 4711", "sUMMER sALE, NUMBER 4711", "Sale, number 471", "/offers/summer-sale-117", "mer-sale-117", "code_117", "code-117",
 		"number 1_7", "sale, number 99%", "number 4711, none", "Sale number", "summer-sale", "offers/none-4711", "r 4711", "4711 ", " ", "number 13000", `sale\4711`,

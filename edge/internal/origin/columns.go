@@ -20,7 +20,7 @@ type columns struct {
 }
 
 func columnsOf(rows pgx.Rows) columns {
-	return columns{fields: rows.FieldDescriptions(), values: rows.RawValues(), types: rows.Conn().TypeMap()}
+	return columns{fields: rows.FieldDescriptions(), values: rows.RawValues(), types: rows.TypeMap()}
 }
 
 // isNull reports whether the next value is null, and does not read it.
@@ -79,6 +79,6 @@ func (c *columns) scan(to any) {
 		return
 	}
 	if err := c.types.Scan(field.DataTypeOID, field.Format, value, to); err != nil && c.err == nil {
-		c.err = err
+		c.err = pgx.ScanArgError{ColumnIndex: c.at - 1, FieldName: field.Name, Err: err}
 	}
 }

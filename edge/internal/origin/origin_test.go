@@ -14,17 +14,21 @@ import (
 func TestEveryColumnOfALinkIsRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	o := w.origin(connectionsPerLine)
+	inBinary := w.origin(connectionsPerLine)
+	w.edgeURL += "&default_query_exec_mode=simple_protocol"
+	inTexts := w.origin(connectionsPerLine)
 	const org = "00000000-0000-7000-8000-000000000001"
 	domain := w.text(`select domain_id::text from links where id = $1`, verifiedLink)
 	find := func(expected Found) {
 		t.Helper()
-		found, err := o.Link(t.Context(), "links.example.com", "code1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(expected, found); d != "" {
-			t.Errorf("- expected, + found:\n%s", d)
+		for _, o := range []*Origin{inBinary, inTexts} {
+			found, err := o.Link(t.Context(), "links.example.com", "code1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(expected, found); d != "" {
+				t.Errorf("- expected, + found:\n%s", d)
+			}
 		}
 	}
 	bare := catalog.Link{ID: verifiedLink, OrganizationID: org, DomainID: domain, ShortCode: "Code1", Path: "/somewhere", IsActive: true}
@@ -51,7 +55,7 @@ func TestEveryColumnOfALinkIsRead(t *testing.T) {
 	}
 	find(Found{OrgKey: "abcd", Suspended: true, Host: "links.example.com", AppConfig: config, Link: &full})
 
-	found, err := o.Link(t.Context(), "abcd", "unknown")
+	found, err := inBinary.Link(t.Context(), "abcd", "unknown")
 	if d := cmp.Diff(Found{OrgKey: "abcd", Suspended: true, AppConfig: config}, found); d != "" || err != nil {
 		t.Errorf("an unknown code: %v, - expected, + found:\n%s", err, d)
 	}
