@@ -9,8 +9,7 @@ import (
 )
 
 // Clicks wait for the processors while garbage is collected. Go collects when the heap has doubled, which is often while few links are in
-// memory and many unknown codes are looked up. Here the heap may first grow to EDGE_CACHE_BYTES, which is less than what it has once the
-// cache is full.
+// memory and many unknown codes are looked up. Here the heap may first grow into the memory that is there from the begin.
 
 const (
 	// defaultGCPercent is Go's own: the heap may double.

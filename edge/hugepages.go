@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -15,33 +16,47 @@ import (
 // a tenth of all the time there is; in pages of 2 MiB nearly none does. Go asks for large pages for none of its heap, and where the
 // system does not give them to everybody (transparent_hugepage/enabled is madvise) it has to be asked. It has to be asked early: what is
 // touched then is large from the begin, as long as the system has large pages to give without much ado. To make them of small ones later
-// stops whoever needs that memory for milliseconds each.
+// stops whoever needs that memory for milliseconds each. So does the first touch of one in a virtual machine, whose host has to find the
+// memory then: what the heap needs first is there before the first click.
 
 // heapPiece is how much memory is asked for at a time.
 const heapPiece = 64 << 20
 
-// reserveHugePages asks for large pages for the memory that the heap will grow into: so many bytes. It takes none of them: no page is
-// there before it is touched. It must be called once, by the program, before there is anything in the heap.
-func reserveHugePages(size int64) {
+// reserveHugePages asks for large pages for the memory that the heap will grow into: size bytes. It takes the first of them, ready bytes;
+// no other is there before it is touched. It must be called once, by the program, before there is anything in the heap.
+func reserveHugePages(size, ready int64) {
 	if !hugePagesAllowed() || !mayReserve() {
 		return
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	pieces := make([][]byte, size/heapPiece+1)
+	begins := make([]uintptr, len(pieces))
 	for i := range pieces {
 		pieces[i] = make([]byte, heapPiece)
-		begin := uintptr(unsafe.Pointer(unsafe.SliceData(pieces[i])))
-		// Whatever the system makes of it, the memory is what it was.
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, begin, heapPiece, adviseHugePage)
+		begins[i] = uintptr(unsafe.Pointer(unsafe.SliceData(pieces[i])))
+		advise(begins[i], heapPiece, adviseHugePage)
 	}
 	runtime.KeepAlive(pieces)
-	// From here on they are the heap's, which knows that nothing is there yet.
+	// From here on they are the heap's, which takes the lowest free place each time, and believes that nothing is there yet.
 	debug.FreeOSMemory()
+	slices.Sort(begins)
+	for _, begin := range begins {
+		advise(begin, max(0, min(ready, heapPiece)), advisePopulateWrite)
+		ready -= heapPiece
+	}
 }
 
-// adviseHugePage is an advice of madvise(2).
-const adviseHugePage = 14
+// Advices of madvise(2).
+const (
+	adviseHugePage      = 14
+	advisePopulateWrite = 23 // since Linux 5.14
+)
+
+// advise tells the system what to do with memory. Whatever it makes of it, the memory is what it was.
+func advise(begin uintptr, length int64, advice uintptr) {
+	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, begin, uintptr(length), advice)
+}
 
 // hugePagesAllowed reports whether the system gives them to who asks.
 func hugePagesAllowed() bool {

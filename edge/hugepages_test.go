@@ -24,18 +24,22 @@ func TestHeapGrowsIntoHugePages(t *testing.T) {
 		return
 	}
 	before := memory(t)
-	reserveHugePages(512 << 20)
+	reserveHugePages(512<<20, 80<<20)
 	reserved := memory(t)
-	if taken := reserved.resident - before.resident; taken > 32<<20 {
-		t.Errorf("to reserve memory took %d bytes of it", taken)
+	if taken := reserved.resident - before.resident; taken < 72<<20 || taken > 112<<20 {
+		t.Errorf("to reserve memory took %d bytes of it, expected 80 MiB", taken)
 	}
 	heap := make([]*[4096]byte, 32<<10) // as a cache fills: in small pieces, 128 MiB
 	for i := range heap {
 		heap[i] = new([4096]byte)
 		heap[i][0] = 1
 	}
-	if gained := memory(t).huge - reserved.huge; gained < 96<<20 {
+	grown := memory(t)
+	if gained := grown.huge - before.huge; gained < 96<<20 {
 		t.Errorf("%d bytes of a heap that grew by 128 MiB came to be in large pages", gained)
+	}
+	if taken := grown.resident - reserved.resident; taken > 80<<20 {
+		t.Errorf("the heap grew by 128 MiB, and took %d bytes more than the 80 MiB that were ready", taken)
 	}
 	runtime.KeepAlive(heap)
 }
