@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -45,6 +46,33 @@ func reserveHugePages(size, ready int64) {
 		advise(begin, max(0, min(ready, heapPiece)), advisePopulateWrite)
 		ready -= heapPiece
 	}
+}
+
+// maxReady is how much memory is there before the first click at most. It takes 40 ms to have it all, or a second where the host of a
+// virtual machine has to find it.
+const maxReady = 256 << 20
+
+// readyMemory is how much memory is to be there before the first click, and for garbage to gather in: a process that was given less
+// than it asks for shall not end before it begins.
+func readyMemory(cacheBytes, limit int64) int64 { return min(cacheBytes, maxReady, limit/4) }
+
+// memoryLimit is the least of GOMEMLIMIT and what a container may have (cgroup v2, memory.max).
+func memoryLimit() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
+	if err != nil {
+		return limit
+	}
+	return min(limit, containerLimit(string(text)))
+}
+
+// containerLimit reads memory.max, which says max when there is none.
+func containerLimit(text string) int64 {
+	limit, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return math.MaxInt64
+	}
+	return limit
 }
 
 // Advices of madvise(2).

@@ -44,6 +44,25 @@ func TestHeapGrowsIntoHugePages(t *testing.T) {
 	runtime.KeepAlive(heap)
 }
 
+func TestLittleMemoryIsReadyWhereThereIsLittle(t *testing.T) {
+	const mib = 1 << 20
+	for _, row := range []struct {
+		cache    int64
+		limit    string
+		expected int64
+	}{
+		{256 * mib, "max\n", 256 * mib},
+		{4096 * mib, "max\n", maxReady},
+		{mib, "max\n", mib},
+		{256 * mib, "134217728\n", 32 * mib}, // 128 MiB
+		{256 * mib, "1073741824\n", 256 * mib},
+	} {
+		if ready := readyMemory(row.cache, containerLimit(row.limit)); ready != row.expected {
+			t.Errorf("%d bytes of links and a limit of %q: %d bytes are ready, expected %d", row.cache, row.limit, ready, row.expected)
+		}
+	}
+}
+
 // inPages is how many bytes of a process are there, and in large pages.
 type inPages struct{ resident, huge int }
 

@@ -44,10 +44,6 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// maxReady bounds the memory that is there before the first click, and in which garbage may gather. It takes 40 ms to have it all, or a
-// second where the host of a virtual machine has to find it.
-const maxReady = 256 << 20
-
 // run returns the exit code. Help goes to stdout, everything else to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parseSettings(args, stdout, stderr, os.Exit)
@@ -55,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitSettings
 	}
-	ready := min(c.CacheBytes, maxReady)
+	ready := readyMemory(c.CacheBytes, memoryLimit())
 	// With garbage the heap is up to twice what lives in it.
 	reserveHugePages(2*c.CacheBytes+128<<20, ready)
 	defer collectLate(ready)()
