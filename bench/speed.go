@@ -20,7 +20,7 @@ type speedCommand struct {
 	Duration time.Duration `default:"10s" help:"How long a turn is, in whole seconds."`
 	Links    int           `default:"1000000" help:"How many links the edge has in memory."`
 	Only     []string      `help:"Contenders to measure, as the table names them without what they are asked for; semicolons between." sep:";"`
-	Latency  bool          `help:"Then ask the edge and nginx in its place for one rate, 0.6 of what nginx took, and compare their latencies."`
+	Latency  bool          `help:"Then ask the edge and nginx in its place for one rate, 0.4 of what nginx took, and compare their latencies."`
 	JSON     string        `name:"json" type:"path" help:"File for the results."`
 	Log      string        `type:"path" help:"File for what the programs write."`
 }

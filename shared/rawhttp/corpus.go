@@ -29,7 +29,9 @@ type request struct {
 	// path is that of the envelope: that of what is sent unless it says so, none when there is none that could be named.
 	path string
 	noID bool // no request id is sent, or none that could be read
-	cut  bool // the client says nothing more
+	cut  bool // the client says nothing more, and closes its side
+	// stays: behind nginx it does not close. What nginx has passed on it answers only if it gets the answer before it notices a close.
+	stays bool
 	// vague: of what comes together with the request before it, path and request id may be unknown.
 	vague bool
 }
@@ -57,7 +59,7 @@ func lines() []request {
 		line("HEAD", "HEAD /nothing HTTP/1.1", ""),
 		line("a version of the past", "GET /nothing HTTP/1.0", ""),
 		{name: "a version of the past that stays", sent: "GET /nothing HTTP/1.0\r\n" + Host + "Connection: keep-alive\r\n\r\n"},
-		{name: "HTTP/0.9", sent: "GET /nothing\r\n", noID: true, cut: true},
+		{name: "HTTP/0.9", sent: "GET /nothing\r\n", noID: true, cut: true, stays: true},
 		line("no version", "GET /nothing", ""),
 		line("version 1.2", "GET /nothing HTTP/1.2", ""),
 		line("version 2.0", "GET /nothing HTTP/2.0", ""),

@@ -52,7 +52,9 @@ func send(to Target, c request, bytes string) (g got, err error) {
 	go func() {
 		if c.cut {
 			_, _ = io.WriteString(conn, bytes)
-			_ = conn.(*net.TCPConn).CloseWrite()
+			if !c.stays || !to.proxied() {
+				_ = conn.(*net.TCPConn).CloseWrite()
+			}
 			return
 		}
 		_, _ = io.WriteString(conn, bytes+last)
@@ -104,7 +106,7 @@ func read(from *bufio.Reader, method string) (answer, error) {
 
 // names reports whether an envelope names the path of the request. nginx mends request lines that have none.
 func (t Target) names(c request, path string) bool {
-	return path == t.path(c) || path == "" && c.vague || c.path == noPath && t.column > 1
+	return path == t.path(c) || path == "" && c.vague || c.path == noPath && t.proxied()
 }
 
 // fault says what is wrong with an answer, whatever its status. Those of nginx itself are its own business.

@@ -387,6 +387,9 @@ func TestWithdrawnKeysEndAfterTheirGrace(t *testing.T) {
 		if _, err := v.Verify(t.Context(), before.token(now, nil, nil), now); err != unknownKey {
 			t.Errorf("%v after more fetches, expected %v", err, unknownKey)
 		}
+		if waited := time.Since(now); waited > patience {
+			t.Errorf("it was refused after %v, expected at most %v", waited, patience)
+		}
 		v.takes(t, after)
 		if known := len(v.keyring.view.Load().keys); known != 1 {
 			t.Errorf("%d keys are known, expected 1", known)
