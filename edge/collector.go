@@ -60,7 +60,7 @@ func pace(ctx context.Context, room int64) {
 }
 
 // gcPercent is by how much of what lives in the heap and of its roots, in percent, the heap may grow until the next collection. Go lets
-// it grow to goMinimum and as much of that in any case.
+// it grow to so many percent of goMinimum in any case.
 func gcPercent(live, roots, room int64) int {
 	most := 100 * room / goMinimum
 	return int(max(defaultGCPercent, min(100*(room-live)/max(live+roots, 1), most)))
