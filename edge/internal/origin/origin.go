@@ -47,7 +47,7 @@ type Found struct {
 	AppConfig catalog.AppConfig
 	// Host is the custom host, empty on the shared one.
 	Host string
-	// Link is nil when the domain has no such code. Its URL, Title, Tags, TemplateID and times are not read.
+	// Link is nil when the domain has no such code. Its OrganizationID, DomainID, URL, Title, Tags, TemplateID and times are not read.
 	Link *catalog.Link
 }
 
@@ -56,7 +56,7 @@ select o.org_key, o.suspended, coalesce(d.host, ''),
        a.ios_bundle_id, a.ios_team_id, a.ios_app_store_id, a.ios_scheme,
        a.android_package_name, a.android_sha256_cert_fingerprints, a.android_scheme,
        a.fallback_url, coalesce(a.html_error_pages, false),
-       l.id::text, l.organization_id::text, l.domain_id::text, l.short_code, l.path, l.channel,
+       l.id::text, l.short_code, l.path, l.channel,
        l.utm_source, l.utm_medium, l.utm_campaign, l.utm_term, l.utm_content,
        l.fallback_url, l.og_title, l.og_description, l.og_image_url, l.expiry, l.params, l.is_active
 from domains d
@@ -112,7 +112,7 @@ func (f *Found) ScanRow(rows pgx.Rows) error {
 		return c.err
 	}
 	f.Link = &catalog.Link{
-		ID: c.string(), OrganizationID: c.string(), DomainID: c.string(), ShortCode: c.string(), Path: c.string(), Channel: c.text(),
+		ID: c.string(), ShortCode: c.string(), Path: c.string(), Channel: c.text(),
 		UTMSource: c.text(), UTMMedium: c.text(), UTMCampaign: c.text(), UTMTerm: c.text(), UTMContent: c.text(),
 		FallbackURL: c.text(),
 	}
