@@ -29,8 +29,6 @@ const (
 	relayConnections = 2
 	// dutyConnections are for readiness, the purge, the search indexes and the canary, which must not wait for each other.
 	dutyConnections = 4
-	// counterConnections are for rate limits.
-	counterConnections = 8
 )
 
 // backends are the connections of control serve. They are apart so that phones keep nobody who edits links waiting, and requests which
@@ -40,7 +38,7 @@ type backends struct {
 	hints, counter                  redis.UniversalClient
 }
 
-// openBackends connects to nothing yet: what is down is no error here.
+// openBackends waits for no connection: what is down is no error here.
 func openBackends(t *task, c *serveCommand) (_ *backends, err error) {
 	b := new(backends)
 	defer func() {
@@ -65,7 +63,7 @@ func openBackends(t *task, c *serveCommand) (_ *backends, err error) {
 	}
 	// A new connection costs a check its 25 ms on a busy machine, so all are there before they are needed. A check takes a
 	// connection for less than 0.1 ms.
-	b.counter, err = ratelimit.Open(string(c.RedisURL), counterConnections)
+	b.counter, err = ratelimit.Open(string(c.RedisURL), ratelimit.Connections)
 	return b, err
 }
 

@@ -19,10 +19,9 @@ import (
 const (
 	// redeemTimeout bounds what spending a token takes, the wait for a connection included.
 	redeemTimeout = 5 * time.Second
-	// redeemConnections and counterConnections are those of POST /match. Four do thousands of redemptions a second. Clicks wait for
-	// none of them: fasthttp gives each connection of a client a goroutine, and the lookup of links has connections of its own.
-	redeemConnections  = 4
-	counterConnections = 8
+	// redeemConnections are those of POST /match. Four do thousands of redemptions a second. Clicks wait for none of them: fasthttp gives
+	// each connection of a client a goroutine, and the lookup of links has connections of its own.
+	redeemConnections = 4
 	// limitPrefix begins the names under which Redis counts requests. It is the same in every edge.
 	limitPrefix = "deeplink:limit:"
 )
@@ -37,13 +36,13 @@ type matches struct {
 	made, spent, unread atomic.Int64
 }
 
-// openMatches connects to nothing yet: what is down is no error here.
+// openMatches waits for no connection: what is down is no error here.
 func openMatches(ctx context.Context, c *options) (*matches, error) {
 	redeemer, err := origin.OpenRedeemer(ctx, string(c.DatabaseURL), redeemConnections)
 	if err != nil {
 		return nil, err
 	}
-	counter, err := ratelimit.Open(string(c.RedisURL), counterConnections)
+	counter, err := ratelimit.Open(string(c.RedisURL), ratelimit.Connections)
 	if err != nil {
 		redeemer.Close()
 		return nil, err

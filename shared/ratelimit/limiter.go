@@ -33,7 +33,7 @@ func New(redis *Redis, surfaces ...Surface) *Limiter {
 	return l
 }
 
-// Take asks for one request of key, as Memory.Take does. It never fails and takes 25 ms at most. The surface must be
+// Take asks for one request of key, as Memory.Take does. It never fails and takes 50 ms at most. The surface must be
 // one of those given to New.
 func (l *Limiter) Take(ctx context.Context, surface Surface, key Key) time.Duration {
 	memory, now := l.memory[surface], time.Now()

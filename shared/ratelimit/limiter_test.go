@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"deeplink/shared/batch"
 	"deeplink/shared/daemon"
 	"deeplink/shared/testredis"
 )
@@ -176,6 +178,14 @@ func TestCallerThatGaveUpDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	counter, _ := connect(t, testredis.New(t))
 	limiter := New(counter, Portal)
+	// The only line is taken, so that it gives up while it waits for that.
+	taken, free := make(chan struct{}), make(chan struct{})
+	counter.lines = batch.New(1, 1, func(context.Context, []*check) { close(taken); <-free })
+	var other sync.WaitGroup
+	other.Go(func() { _ = counter.lines.Do(t.Context(), &check{}) })
+	defer other.Wait()
+	defer close(free)
+	<-taken
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if wait := limiter.Take(gone, Portal, Key{}); wait != 0 {

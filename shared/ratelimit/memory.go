@@ -34,7 +34,7 @@ type shard struct {
 	limit int   // of keys
 	hand  int   // where the search for a key to evict goes on
 	rings rings // of the keys that have more times than a cell holds
-	_     [16]byte
+	_     [8]byte
 }
 
 // NewMemory returns an empty table for about maxKeys keys, spread evenly over 256 shards. When a shard is full, a new

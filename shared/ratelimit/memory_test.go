@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -297,4 +298,14 @@ func TestTableFindsWhatItHolds(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestLocksAreInCacheLinesOfTheirOwn(t *testing.T) {
+	const line = 64
+	if size := unsafe.Sizeof(shard{}); size%line != 0 {
+		t.Errorf("a shard has %d bytes, expected whole cache lines of %d", size, line)
+	}
+	if size := unsafe.Sizeof(cell{}); size != line {
+		t.Errorf("a cell has %d bytes, expected a cache line of %d", size, line)
+	}
 }

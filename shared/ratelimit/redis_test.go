@@ -175,12 +175,12 @@ func TestRedisAdmitsExactlyTheLimitOfARace(t *testing.T) {
 	var racing sync.WaitGroup
 	for range 2 {
 		// Two clients, as two replicas of control are. The time-out is not what is tested here.
-		limiter, client := connect(t, server)
+		limiter, _ := connect(t, server)
+		limiter.timeout = patient
 		for range racers / 2 {
 			racing.Go(func() {
 				for range requests {
-					name := []string{limiter.prefix + surface.Name}
-					wait, err := takeScript.Run(t.Context(), client, name, surface.Limit, surface.Window.Microseconds()).Int64()
+					wait, err := limiter.Take(t.Context(), surface, Key{})
 					switch {
 					case err != nil:
 						failed.Add(1)
@@ -317,5 +317,36 @@ func TestEveryNodeOfAClusterCounts(t *testing.T) {
 		if keys, err := server.Tell(t.Context(), "DBSIZE"); err != nil || keys == "0" {
 			t.Errorf("%s has %s keys, %v", server.Addr(), keys, err)
 		}
+	}
+}
+
+// TestChecksUseTheConnectionsThatAreKept: one that is made for a check takes much of its time.
+func TestChecksUseTheConnectionsThatAreKept(t *testing.T) {
+	t.Parallel()
+	client, err := Open(testredis.New(t).URL(), Connections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	kept := func() uint32 { return client.PoolStats().TotalConns }
+	for end := time.Now().Add(patient); kept() < Connections; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are kept, expected %d", kept(), Connections)
+		}
+	}
+	limiter := NewRedis(client, "limit:")
+	limiter.timeout = patient
+	var group sync.WaitGroup
+	for range 100 {
+		group.Go(func() {
+			if _, err := limiter.Take(t.Context(), LinkReads, Key{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	stats := client.PoolStats()
+	if others := stats.PipelineStats; others != nil && others.TotalConns > 0 || stats.TotalConns != Connections || stats.Misses > 0 {
+		t.Errorf("%+v: expected %d connections and none made since", stats, Connections)
 	}
 }

@@ -18,7 +18,7 @@ type cell struct {
 	own         [ownTimes]int64
 }
 
-// newest is the last admitted time, 0 when there is none in the window any more.
+// newest is the last admitted time, 0 when none is kept.
 func (c *cell) newest(times []int64) int64 {
 	if c.count == 0 {
 		return 0

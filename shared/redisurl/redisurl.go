@@ -143,26 +143,29 @@ type Bounds struct {
 	Connections int
 }
 
-// Open returns a client. It connects when first used: a Redis that is down is no error. Deadlines of contexts hold, and no command is
-// sent twice, but in a Cluster after its connection was lost. Close it after its last user has ended.
+// onePool leaves pipelines to the connections that there are. The client would dial others for them, when they are sent.
+const onePool = -1
+
+// Open returns a client. It waits for no connection, though it may begin to connect: a Redis that is down is no error. Deadlines of
+// contexts hold, and no command is sent twice, but in a Cluster after its connection was lost. Close it after its last user has ended.
 func (a Address) Open(b Bounds) redis.UniversalClient {
 	// Without this the client shakes hands for a feature of Redis Enterprise and relaxes the time-outs.
 	plain := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch {
 	case a.sentinel != nil:
 		o := *a.sentinel
-		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.PipelinePoolSize = -1, 1, true, onePool
 		b.apply(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.PoolSize, &o.MinIdleConns)
 		return redis.NewFailoverClient(&o)
 	case a.cluster != nil:
 		o := *a.cluster
-		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.MaintNotificationsConfig = -1, 1, true, plain
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.PipelinePoolSize = -1, 1, true, plain, onePool
 		o.DisableRoutingPolicies = true // they cost a question for the list of commands, and serve none that is sent here
 		b.apply(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.PoolSize, &o.MinIdleConns)
 		return redis.NewClusterClient(&o)
 	default:
 		o := *a.server
-		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.MaintNotificationsConfig = -1, 1, true, plain
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.PipelinePoolSize = -1, 1, true, plain, onePool
 		b.apply(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.PoolSize, &o.MinIdleConns)
 		return redis.NewClient(&o)
 	}
