@@ -71,6 +71,7 @@ func warmServer(t testing.TB) *server {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+		links.Close()
 	})
 	until(t, "a lease", func() bool { return links.Ready() == nil })
 	return newServer(c, links, pages, nil, discard)

@@ -110,6 +110,7 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	defer links.Close()
 	s := newServer(c, links, pages, matches, log)
 	if s.tokens == nil {
 		log.Warn("without MATCH_TOKEN_KEYS pages carry no token, and nothing is ever matched")

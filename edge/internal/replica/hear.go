@@ -46,7 +46,10 @@ func (r *Replica) acknowledge(ctx context.Context) {
 			return
 		case <-r.acks.wake:
 		}
-		r.sendAcks(ctx, r.acks.take())
+		// None are left when the last round took one that came just before it.
+		if ids := r.acks.take(); len(ids) > 0 {
+			r.sendAcks(ctx, ids)
+		}
 	}
 }
 
@@ -66,7 +69,7 @@ func (r *Replica) sendAcks(ctx context.Context, ids []int64) {
 	}
 }
 
-// acks is the set of changes that wait to be acknowledged: the loop that hears hints never waits for the one that sends.
+// acks are the changes that wait to be acknowledged: the loop that hears hints never waits for the one that sends.
 type acks struct {
 	mu   sync.Mutex
 	ids  []int64

@@ -21,7 +21,10 @@ const (
 	maxQueued = 8192
 )
 
-var errQueueFull = fmt.Errorf("replica: %d keys wait for the database already", maxQueued)
+var (
+	errQueueFull = fmt.Errorf("replica: %d keys wait for the database already", maxQueued)
+	errClosed    = errors.New("replica: closed")
+)
 
 // loads are the questions to Postgres under way, at most one per key: a link that a million phones open at once is asked for
 // once. The cache takes entries a while after they were set, so a load stays until then.
@@ -29,6 +32,7 @@ type loads struct {
 	mu      sync.Mutex
 	running map[string]*load
 	slots   chan struct{}
+	closed  bool
 	group   sync.WaitGroup
 }
 
@@ -48,7 +52,13 @@ func (l *loads) init() {
 	l.slots = make(chan struct{}, maxLoads)
 }
 
-func (l *loads) wait() { l.group.Wait() }
+// close waits for the loads that run, and lets no other begin.
+func (l *loads) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.group.Wait()
+}
 
 // miss answers from Postgres, or, while that cannot be reached, from what the cache may still tell.
 func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
@@ -72,7 +82,7 @@ func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
 
 // unreachable reports whether Postgres was not asked or did not answer: the one case in which stale answers are allowed.
 func unreachable(err error) bool {
-	return errors.Is(err, errPostgresDown) || errors.Is(err, errQueueFull) || postgres.Unreachable(err)
+	return errors.Is(err, errPostgresDown) || errors.Is(err, errQueueFull) || errors.Is(err, errClosed) || postgres.Unreachable(err)
 }
 
 // fetch joins the running load of a key or starts one. A joined load whose entry may not be told is of no use to who joined it;
@@ -101,8 +111,7 @@ func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bo
 		return l, false
 	}
 	l = &load{done: make(chan struct{})}
-	if len(r.loads.running) >= maxLoads+maxQueued {
-		l.err = errQueueFull
+	if l.err = r.loads.refusal(); l.err != nil {
 		close(l.done)
 		return l, true
 	}
@@ -116,6 +125,18 @@ func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bo
 		r.loads.drop(key, l)
 	})
 	return l, true
+}
+
+// refusal says why no other load may begin now. The caller holds l.mu.
+func (l *loads) refusal() error {
+	switch {
+	case l.closed:
+		return errClosed
+	case len(l.running) >= maxLoads+maxQueued:
+		return errQueueFull
+	default:
+		return nil
+	}
 }
 
 func (l *loads) end(ended *load) {

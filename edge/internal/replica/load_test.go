@@ -2,6 +2,8 @@ package replica
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -130,4 +132,38 @@ func TestPanicInALoadIsItsError(t *testing.T) {
 	if _, err := f.get("abcd", "code"); err == nil {
 		t.Error("no error")
 	}
+}
+
+func TestNoLoadBeginsOnceClosed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.untilReady(t)
+	var running, done atomic.Int64
+	f.loadFrom(func(context.Context, string, string) (Answer, error) {
+		defer done.Add(1)
+		running.Add(1)
+		time.Sleep(time.Millisecond)
+		return Answer{OrgKey: "abcd", Value: []byte("here")}, nil
+	})
+	f.mustGet(t, "abcd", "cached", "here")
+	var clicks sync.WaitGroup
+	for i := range 50 {
+		clicks.Go(func() {
+			for j := 0; ; j++ {
+				if _, err := f.get("abcd", fmt.Sprintf("%d-%d", i, j)); err != nil {
+					if !errors.Is(err, ErrUnavailable) {
+						t.Errorf("after Close: %v, expected ErrUnavailable", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	until(t, "loads", func() bool { return done.Load() > 100 })
+	f.Close()
+	if begun, ended := running.Load(), done.Load(); begun != ended {
+		t.Errorf("Close left %d loads running", begun-ended)
+	}
+	clicks.Wait()
+	f.mustGet(t, "abcd", "cached", "here")
 }

@@ -142,17 +142,19 @@ func newCache(bytes int64) (*cache, error) {
 	})
 }
 
-// Run polls Postgres and hears Redis until ctx ends or the slot turns out to be taken (ErrSlotTaken). It returns when
-// everything it started has ended.
+// Run polls Postgres and hears Redis until ctx ends or the slot turns out to be taken (ErrSlotTaken). Get goes on after it, from
+// Postgres.
 func (r *Replica) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.keepPolling(ctx) })
 	group.Go(func() error { r.hear(ctx); return nil })
 	group.Go(func() error { r.acknowledge(ctx); return nil })
-	err := group.Wait()
-	r.loads.wait()
-	return err
+	return group.Wait()
 }
+
+// Close waits for the loads that run. From then on Get answers from the cache alone, and [ErrUnavailable] when it may not. It is for the
+// end, before what Load asks is closed.
+func (r *Replica) Close() { r.loads.close() }
 
 // Leave gives up the lease and then deletes the row in edges, in this order, so that control never stops waiting for an edge
 // which may still answer from its cache. Get goes on, from Postgres. It returns when that is done or ctx ends; Run must have

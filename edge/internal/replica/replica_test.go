@@ -89,6 +89,7 @@ func (f *fixture) start(t *testing.T, ownerURL, edgeURL, redisURL string, change
 		case <-time.After(bound):
 			t.Error("Run did not end")
 		}
+		f.Close()
 		f.known.Close()
 		f.unknown.Close()
 	})
