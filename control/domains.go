@@ -147,7 +147,7 @@ func (s *server) verifyDomain(x *exchange, r *http.Request, organization catalog
 	}
 	domain, change, err := s.store.By(x.actor).VerifyDomain(r.Context(), organization.ID, id)
 	if err != nil {
-		return err
+		return s.goneDomain(x, r, err)
 	}
 	x.Header().Set(relay.Header, string(s.relay.Await(r.Context(), change)))
 	return writeJSON(x, http.StatusOK, judgement{ownDomainOf(domain), nil})

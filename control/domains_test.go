@@ -162,6 +162,21 @@ func TestDomainsAreListedUsedAndRemoved(t *testing.T) {
 	}
 }
 
+func TestDomainDeletedWhileItIsVerifiedIsGoneAtEveryEdge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p, dns := w.provider(), newNameServer(t)
+	c := p.as(p.serve("--portal-dns="+dns.address), w.tenant(catalog.Scale), "admin")
+	d := c.add("go.acme.example")
+	dns.set(d.Verification.Name, d.Verification.Value)
+	dns.meanwhile(func() { w.exec(`delete from domains where id = $1`, d.ID) })
+	w.deafEdge(600*time.Millisecond, time.Hour)
+	began := time.Now()
+	if _, r := c.verify(d.ID); r.status != http.StatusNotFound || r.header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
+		t.Errorf("%s after %v, expected 404 once the lease of an edge is over", r, time.Since(began))
+	}
+}
+
 func TestHostIsItsOwnersHoweverManyClaimIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

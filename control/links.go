@@ -53,9 +53,6 @@ func (s *server) listLinks(x *exchange, r *http.Request, organization catalog.Or
 	if err != nil {
 		return err
 	}
-	if links == nil {
-		links = []catalog.LinkWithDomain{}
-	}
 	return writeJSON(x, http.StatusOK, page{Data: links, Total: total, Page: filter.Page, Limit: filter.Limit})
 }
 

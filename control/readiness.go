@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"deeplink/control/internal/store"
+	"deeplink/migrations"
 )
 
 // readyTimeout bounds one check.
@@ -25,13 +25,24 @@ type readiness struct {
 // end makes every later check fail.
 func (r *readiness) end() { r.ended.Store(true) }
 
-// check returns nil when Postgres answers and has the newest table that this program needs: audit_log. Redis is not asked: without it the service is slower and still right.
+// check returns nil when Postgres answers and has all migrations that this program knows. Redis is not asked: without it the service is
+// slower and still right.
 func (r *readiness) check() error {
 	if r.ended.Load() {
 		return errStopping
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
-	_, _, err := r.store.AuditLog(ctx, uuid.Nil.String(), store.AuditFilter{Page: 1, Limit: 1})
-	return err
+	known, err := migrations.Versions()
+	if err != nil {
+		return err
+	}
+	applied, err := r.store.Migrated(ctx)
+	if err != nil {
+		return err
+	}
+	if missing := without(known, applied); len(missing) > 0 {
+		return fmt.Errorf("the database lacks the migrations %v", missing)
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	"deeplink/control/internal/relay"
@@ -193,6 +194,17 @@ func TestReadinessWantsAMigratedDatabase(t *testing.T) {
 		t.Fatalf("migrate: exit code %d", got)
 	}
 	p.awaitReady()
+	database, err := pgx.Connect(t.Context(), address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Close(t.Context())
+	if _, err := database.Exec(t.Context(), `delete from goose_db_version where version_id = (select max(version_id) from goose_db_version)`); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := p.ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, "lacks the migrations") {
+		t.Errorf("without the latest migration: %d %s, expected 503", status, body)
+	}
 }
 
 func TestMetricsCountRequestsByPatternAlone(t *testing.T) {

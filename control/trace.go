@@ -88,6 +88,7 @@ func (s *server) trace(next http.Handler) http.Handler {
 		x := w.(*exchange)
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		ctx, span := s.tracing.tracer.Start(ctx, known(r.Method), trace.WithSpanKind(trace.SpanKindServer))
+		x.client = ctx
 		defer func() {
 			route := chi.RouteContext(ctx).RoutePattern()
 			span.SetName(known(r.Method) + " " + route)

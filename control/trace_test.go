@@ -51,9 +51,10 @@ func TestTracesTellWhereTheTimeOfARequestWent(t *testing.T) {
 	link := into[catalog.Link](t, c.do("POST", "/links", `{"path":"/hidden1","title":"hidden2"}`, "traceparent", "00-"+trace+"-0123456789abcdef-01", "X-Request-Id", "find-me"))
 	c.do("DELETE", "/links/"+link.ID+"?hidden3", "")
 	c.do("GET", "/hidden4", "")
+	p.client(*organization.ClientKey).do("POST", "/sdk/session", `{"deviceId":"hidden5"}`)
 	p.stop()
 	for _, text := range []string{
-		"deeplink-control", "POST /links", "DELETE /links/{id}", "postgres select", "postgres delete", "postgres insert, set, select", "wait for the edges", "find-me",
+		"deeplink-control", "POST /links", "DELETE /links/{id}", "postgres select", "postgres delete", "postgres insert, set, select", "POST /sdk/session", "postgres with", "wait for the edges", "find-me",
 		organization.ID, "\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef",
 	} {
 		if !to.has(text) {

@@ -86,12 +86,7 @@ func (r *Relay) see(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	if last != nil && !last.LeadsTo(next.Point) {
-		// From here on these numbers are other transactions'.
-		clear(r.finished)
-		for w := range r.waiting {
-			w.unsure = true
-		}
-		r.log.Warn("the database was restarted, failed over or restored; what was known of transactions is forgotten")
+		r.log.Warn("the database was restarted, failed over or restored")
 	}
 	r.view = next
 	for w := range r.waiting {

@@ -58,12 +58,11 @@ type Relay struct {
 	redis redis.UniversalClient
 	log   *slog.Logger
 
-	mu       sync.Mutex
-	view     *view
-	waiting  map[*wait]struct{}
-	finished map[uint64]struct{} // transactions of the view's history known to be complete
-	look     chan struct{}       // one slot: somebody needs a newer view
-	mute     atomic.Bool         // the last hint was not sent
+	mu      sync.Mutex
+	view    *view
+	waiting map[*wait]struct{}
+	look    chan struct{} // one slot: somebody needs a newer view
+	mute    atomic.Bool   // the last hint was not sent
 
 	counts counts
 }
@@ -73,7 +72,7 @@ type Relay struct {
 func New(pool *pgxpool.Pool, client redis.UniversalClient, log *slog.Logger) *Relay {
 	return &Relay{
 		pool: pool, redis: client, log: log,
-		waiting: make(map[*wait]struct{}), finished: make(map[uint64]struct{}), look: make(chan struct{}, 1), counts: newCounts(),
+		waiting: make(map[*wait]struct{}), look: make(chan struct{}, 1), counts: newCounts(),
 	}
 }
 
@@ -94,7 +93,8 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // Await publishes a change that was just committed and waits until it is complete, until every lease granted before it has
-// run out, or until ctx ends. A zero change is complete at once; one without an ID (a repeat) is only waited for.
+// run out, or until ctx ends. A zero change is complete at once; one without an ID (a barrier, or a repeat of what is purged) is
+// only waited for.
 func (r *Relay) Await(ctx context.Context, change feed.Change) Propagation {
 	return r.await(ctx, change, 0)
 }
@@ -120,28 +120,6 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	r.counts.observe(propagation, time.Since(w.committed))
 	span.SetAttributes(attribute.String("deeplink.propagation", string(propagation)))
 	return propagation
-}
-
-// maxFinished bounds the memory of what is complete.
-const maxFinished = 1 << 14
-
-// finish remembers that a transaction is complete, which it stays while the database's history goes on: a repeated call need not
-// wait for the edges again. The caller holds r.mu.
-func (r *Relay) finish(w *wait) {
-	if w.unsure {
-		return
-	}
-	if len(r.finished) == maxFinished {
-		clear(r.finished)
-	}
-	r.finished[w.change.XID] = struct{}{}
-}
-
-// isFinished reports whether a repeat finds its transaction complete. A change is never asked about: that its number is known
-// means that another transaction had it. The caller holds r.mu, and the view began after the repeat.
-func (r *Relay) isFinished(w *wait) bool {
-	_, ok := r.finished[w.change.XID]
-	return ok && w.change.ID == 0 && !w.unsure
 }
 
 // until waits for w to be complete, at most until no lease from before it can hold any more.
@@ -180,18 +158,12 @@ func (r *Relay) judge(w *wait, now time.Time) (done bool, lease time.Duration) {
 	if r.view == nil || r.view.begun.Before(w.committed) {
 		return false, unknownLease
 	}
-	if r.isFinished(w) {
-		return true, 0
-	}
 	done = true
 	for who, e := range r.view.edges {
 		if !w.forgotten(who, e, r.view, now) {
 			done = false
 			lease = max(lease, e.lease)
 		}
-	}
-	if done {
-		r.finish(w)
 	}
 	return done, lease
 }
@@ -249,7 +221,6 @@ type wait struct {
 	committed time.Time // not before the commit returned
 	acks      map[feed.Ack]struct{}
 	moved     chan struct{} // one slot: something may have changed for this wait
-	unsure    bool          // a new history began meanwhile: the change may be of the one before. Relay.mu guards it
 }
 
 func (w *wait) wake() {

@@ -14,3 +14,8 @@ func (s *Store) RareWord(ctx context.Context, orgID, search string) (word string
 	})
 	return word, err
 }
+
+// InSnapshot runs f while a transaction is open.
+func (s *Store) InSnapshot(ctx context.Context, f func()) error {
+	return s.snapshot(ctx, "call", func(pgx.Tx) error { f(); return nil })
+}

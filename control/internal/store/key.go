@@ -53,8 +53,9 @@ const keyedLinkSQL = `select ` + linkColumns + ` from ` + linkTables + `
 func (s *Store) AuthenticateWithLink(ctx context.Context, hash [32]byte, id string) (c Credential, link *catalog.LinkWithDomain, err error) {
 	err = retry("authenticate and read a link", func() error {
 		link = nil
+		var known bool
 		var batch pgx.Batch
-		batch.Queue(authenticateSQL, hash[:]).QueryRow(func(row pgx.Row) error { return row.Scan(credentialFields(&c)...) })
+		batch.Queue(authenticateSQL, hash[:]).QueryRow(scanIfFound(&known, credentialFields(&c)...))
 		batch.Queue(keyedLinkSQL, hash[:], id).QueryRow(func(row pgx.Row) error {
 			found, _, err := s.scanLink(row)
 			if errors.Is(err, pgx.ErrNoRows) {
@@ -63,7 +64,11 @@ func (s *Store) AuthenticateWithLink(ctx context.Context, hash [32]byte, id stri
 			link = &found
 			return err
 		})
-		return s.pool.SendBatch(ctx, &batch).Close()
+		err := s.pool.SendBatch(ctx, &batch).Close()
+		if err == nil && !known {
+			return ErrNotFound
+		}
+		return err
 	})
 	if err != nil {
 		return Credential{}, nil, err

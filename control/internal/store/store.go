@@ -77,9 +77,9 @@ func (s *Store) in(ctx context.Context, options pgx.TxOptions, f func(pgx.Tx) er
 	if err != nil {
 		return err
 	}
+	// Also when f panics. After the commit it does nothing; an error means that the connection is gone, and the transaction with it.
+	defer func() { _ = tx.Rollback(ctx) }()
 	if err := f(tx); err != nil {
-		// An error here means that the connection is gone, and the transaction with it.
-		_ = tx.Rollback(ctx)
 		return err
 	}
 	err = tx.Commit(ctx)

@@ -36,11 +36,16 @@ func newFixture(t *testing.T) fixture {
 
 func open(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
+	return openPool(t, url, 8)
+}
+
+func openPool(t *testing.T, url string, connections int32) *pgxpool.Pool {
+	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.MaxConns = 8
+	config.MaxConns = connections
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -171,5 +176,51 @@ func TestWritesReadOnlyTheirOwnChanges(t *testing.T) {
 	untilCounted(100)
 	if rows := one[int64](f, readOneByOne) - before; rows > 0 {
 		t.Errorf("%d rows of changes were read one after the other, expected none", rows)
+	}
+}
+
+func TestPanicInATransactionKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	pool, err := pgxpool.New(t.Context(), f.database.ControlURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := store.New(pool, linkBase)
+	func() {
+		defer func() { recover() }()
+		_ = s.InSnapshot(t.Context(), func() { panic("in the middle") })
+	}()
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Fatalf("%d connections are in use after it, expected none", n)
+	}
+	pool.Close() // which waits for those in use
+}
+
+func TestUnknownKeyCostsNoStatementItsPlan(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	org := f.organization(catalog.Growth)
+	pool := openPool(t, f.database.ControlURL, 1)
+	s := store.New(pool, linkBase)
+	prepared := func() (since string) {
+		t.Helper()
+		const sql = `select coalesce(string_agg(prepare_time::text, ',' order by prepare_time), '') from pg_prepared_statements where statement like '%api_keys%'`
+		if err := pool.QueryRow(t.Context(), sql, pgx.QueryExecModeSimpleProtocol).Scan(&since); err != nil {
+			t.Fatal(err)
+		}
+		return since
+	}
+	ask := func() {
+		t.Helper()
+		if _, _, err := s.AuthenticateWithLink(t.Context(), [32]byte{}, org.ID); !errors.Is(err, store.ErrNotFound) {
+			t.Fatalf("an unknown key: %v, expected ErrNotFound", err)
+		}
+	}
+	ask()
+	first := prepared()
+	ask()
+	if second := prepared(); first == "" || second != first {
+		t.Errorf("statements about keys were prepared at %q, and after an unknown key at %q", first, second)
 	}
 }
