@@ -46,7 +46,7 @@ func TestRestoreOnAFreshMachine(t *testing.T) {
 	if err := os.Chmod(fresh, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	path := makeLink(t, old)
+	path := fill(t, old)
 
 	address, err := daemon.FreeAddr()
 	if err != nil {
@@ -80,9 +80,13 @@ func TestRestoreOnAFreshMachine(t *testing.T) {
 		t.Errorf("an edge on the restored database answers %d, expected 302", status)
 	}
 	// What is not equal must be seen.
-	if out, err := server(t.Context(), "set -euo pipefail\n"+strings.SplitAfter(string(block[1]), "\n}\n")[0]+
-		`psql --quiet --command="update links set path = '/other'" "$FRESH_OWNER_URL"; contents "$FRESH_OWNER_URL" | diff contents.txt -`); err == nil {
-		t.Errorf("a link with another path counts as equal\n%s", out)
+	for what, change := range map[string]string{
+		"a link with another path": `update links set path = '/other'`, "an event less": `delete from events`, "a user less": `delete from identities`,
+	} {
+		if out, err := server(t.Context(), "set -euo pipefail\n"+strings.SplitAfter(string(block[1]), "\n}\n")[0]+
+			`psql --quiet --command="`+change+`" "$FRESH_OWNER_URL"; contents "$FRESH_OWNER_URL" >now.txt; if diff contents.txt now.txt; then exit 1; fi; mv now.txt contents.txt`); err != nil {
+			t.Errorf("%s counts as equal\n%s", what, out)
+		}
 	}
 }
 
@@ -132,20 +136,29 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// makeLink makes an organization with a link, and returns its path.
-func makeLink(t *testing.T, s *stack.Stack) string {
+// fill makes an organization with a link, and has a phone report an event. It returns the path of the link.
+func fill(t *testing.T, s *stack.Stack) string {
 	t.Helper()
 	made, err := s.Operate(t.Context(), s.Control, "org", "create", "--name=Acme", "--org-key=acme", "--plan=growth", "--app-config=demo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := regexp.MustCompile(`svc_api_\w+`).FindString(string(made))
 	control, err := s.StartControl(t.Context(), freeAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer control.Stop(context.Background(), time.Minute)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, control.URL()+"/links", strings.NewReader(`{"path":"/sale","shortCode":"sale","fallbackUrl":"https://example.com/sale"}`))
+	server, client := regexp.MustCompile(`svc_api_\w+`).FindString(string(made)), regexp.MustCompile(`svc_sdk_\w+`).FindString(string(made))
+	post(t, control.URL()+"/links", server, `{"path":"/sale","shortCode":"sale","fallbackUrl":"https://example.com/sale"}`)
+	post(t, control.URL()+"/sdk/session", client, `{"deviceId":"phone"}`)
+	post(t, control.URL()+"/sdk/identity", client, `{"deviceId":"phone","userId":"ann"}`)
+	post(t, control.URL()+"/sdk/events", client, `{"deviceId":"phone","events":[{"id":"00000000-0000-7000-8000-000000000001","name":"opened"}]}`)
+	return "/acme/sale"
+}
+
+func post(t *testing.T, address, key, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +169,9 @@ func makeLink(t *testing.T, s *stack.Stack) string {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusCreated {
-		t.Fatalf("POST /links: %d", response.StatusCode)
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
+		t.Fatalf("POST %s: %d", address, response.StatusCode)
 	}
-	return "/acme/sale"
 }
 
 func click(t *testing.T, address string) int {
