@@ -2,6 +2,8 @@
 
 GO ?= go
 SERVERS := deploy/local/install.sh postgresql redis
+# What tests drive besides.
+DRIVEN := deploy/local/install.sh chromium nginx wrk
 # These take all cores, for Chromium, compilers and whole fleets, or count by the second what has to be done in time: each runs alone.
 ALONE := ./control ./edge ./bench ./bench/broken ./deploy/local ./deploy/examples ./shared/testbrowser
 OTHERS := $$($(GO) list ./... | grep -vE '/(control|edge|bench|bench/broken|deploy/local|deploy/examples|shared/testbrowser)$$')
@@ -18,6 +20,7 @@ run: ## serve all of it from here: PostgreSQL, Redis, control, two edges, a demo
 
 test: ## every test, with a private PostgreSQL and Redis
 	@$(SERVERS)
+	@$(DRIVEN)
 	$(GO) test -shuffle=on $(OTHERS)
 	$(GO) test -shuffle=on -p 1 $(ALONE)
 
@@ -26,6 +29,7 @@ ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|NoFailov
 
 race: ## the tests under the race detector, but those of pages, whole fleets and broken builds
 	@$(SERVERS)
+	@$(DRIVEN)
 	$(GO) test -race -shuffle=on $(OTHERS)
 	$(GO) test -race -shuffle=on -p 1 -skip '$(ELSEWHERE)' $(filter-out ./bench/broken,$(ALONE))
 
