@@ -48,6 +48,9 @@ func (c failoverCommand) Run(ctx context.Context) error {
 	return errors.Join(err, report.wrong())
 }
 
+// A run that saw less has shown nothing.
+const leastReads, leastRevocations = 10_000, 100
+
 // run starts a rig and makes each fault in turn. The report is nil when there was no run.
 func (c failoverCommand) run(ctx context.Context, bin string, log io.Writer) (*faultReport, error) {
 	on := new(failingOver)
@@ -57,6 +60,7 @@ func (c failoverCommand) run(ctx context.Context, bin string, log io.Writer) (*f
 	}
 	load := shortLoad
 	load.oneByOne, load.rounds, load.faults = false, c.Rounds, nil
+	load.reads, load.revocations = leastReads, leastRevocations
 	if c.Only != "postgres" {
 		load.faults = on.redisServers.nemeses()
 	}

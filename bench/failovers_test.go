@@ -29,7 +29,7 @@ func TestNoFailoverLosesAChangeOrAnswersFromBefore(t *testing.T) {
 	if err := report.wrong(); err != nil {
 		t.Error(err)
 	}
-	if report.Reads < 10_000 || report.Revocations < 100 || len(report.Faults) != 2+1 {
+	if report.Reads < leastReads || report.Revocations < leastRevocations || len(report.Faults) != 2+1 {
 		t.Errorf("%d reads, %d revocations, %d faults: nothing was shown", report.Reads, report.Revocations, len(report.Faults)-2)
 	}
 }

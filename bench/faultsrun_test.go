@@ -139,7 +139,7 @@ func TestABrokenRuleIsNoticed(t *testing.T) {
 // are back. It must lead where it led before: the bench once expected the edit, and called the edges wrong.
 func refusedChanges(t *testing.T, r *run) {
 	t.Helper()
-	w := &linkWriter{writer: writer{run: r, random: r.random(2), name: "refused"}}
+	w := &linkWriter{writer: writer{run: r, random: r.random(2), name: "refused"}, patient: true}
 	w.caller = r.newCaller(t.Context())
 	w.create(t.Context())
 	for _, m := range r.rig.controls {

@@ -75,7 +75,8 @@ func (c fillCommand) fill(ctx context.Context, progress *os.File) (result filled
 	}
 	l := loader{owner: owner, tenants: tenants, keys: keys, audit: c.Audit, made: barOf(c.Links, "links", progress)}
 	if err := errors.Join(c.indexed(ctx, owner, l.load), closeKeys()); err != nil {
-		return result, err
+		// Of a COPY that is cut off pgx says only that the connection is closed.
+		return result, errors.Join(err, ctx.Err())
 	}
 	result = filled{Links: c.Links, Organizations: len(tenants), Largest: *tenants[0]}
 	if result.Unheard, err = l.awaitEdges(ctx); err != nil {

@@ -167,7 +167,18 @@ func (r *run) attack(ctx context.Context) error {
 		}
 		pause(ctx, wave.pause)
 	}
+	if r.load.rounds > 0 {
+		r.awaitEnough(ctx)
+	}
 	return nil
+}
+
+// awaitEnough goes on without faults where they took less time than the targets do.
+func (r *run) awaitEnough(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for !r.enough() && pause(ctx, 50*time.Millisecond) {
+	}
 }
 
 // enough reports whether the targets are reached.

@@ -128,6 +128,7 @@ type linkWriter struct {
 	active    bool
 	shown     history.State // where the link leads while it is active: the last target that was acknowledged
 	mayBeGone bool          // before the last request was sent
+	patient   bool          // waits for every answer
 }
 
 // work makes one change.
@@ -238,7 +239,7 @@ func (w *linkWriter) denied() {
 // within is how long to wait, sometimes less than an answer takes: clients give up and ask again, and then the link may be gone before any edge
 // was told.
 func (w *linkWriter) within() time.Duration {
-	if w.chance(8) {
+	if !w.patient && w.chance(8) {
 		return 10*time.Millisecond + w.upTo(80*time.Millisecond)
 	}
 	return patience

@@ -17,6 +17,7 @@ import (
 
 	"deeplink/bench/load"
 	"deeplink/bench/result"
+	"deeplink/shared/daemon"
 )
 
 // options are those of a short round against the server at url.
@@ -157,7 +158,16 @@ func TestFailuresAreToldApart(t *testing.T) {
 	}
 	t.Run(load.FailedConnect, func(t *testing.T) {
 		t.Parallel()
-		listener := newListener(t)
+		// Not any port: the kernel would give it to somebody else's listener once this one is closed.
+		addr, err := daemon.FreeAddr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
 		go func() {
 			for range 4 { // one for each connection of the round
 				conn, err := listener.Accept()
@@ -168,7 +178,9 @@ func TestFailuresAreToldApart(t *testing.T) {
 			}
 			_ = listener.Close()
 		}()
-		round := run(t, options(t, "http://"+listener.Addr().String()))
+		o := options(t, "http://"+addr)
+		o.Duration = time.Second
+		round := run(t, o)
 		if round.Failures[load.FailedConnect] == 0 || round.Answers > 0 {
 			t.Errorf("a listener that is gone gave %d answers and %v", round.Answers, round.Failures)
 		}

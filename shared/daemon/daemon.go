@@ -38,14 +38,14 @@ const (
 	highestPort = 32767
 )
 
-// handedOut are the ports that freePort has returned.
+// handedOut are the ports that freePort has returned, each with what tells other processes.
 var handedOut struct {
 	sync.Mutex
-	ports map[int]bool
+	claims map[int]net.Listener
 }
 
-// FreeAddr returns an address of 127.0.0.1 on whose TCP port nobody listened a moment ago, and which it has not returned to
-// this process before. Another process may still be faster.
+// FreeAddr returns an address of 127.0.0.1 on whose TCP port nobody listened a moment ago, and which it has returned to no process
+// that still runs. Whoever does not ask it may still be faster.
 func FreeAddr() (string, error) {
 	port, err := freePort()
 	return loopback(port), err
@@ -54,17 +54,26 @@ func FreeAddr() (string, error) {
 func freePort() (int, error) {
 	handedOut.Lock()
 	defer handedOut.Unlock()
-	if handedOut.ports == nil {
-		handedOut.ports = make(map[int]bool)
+	if handedOut.claims == nil {
+		handedOut.claims = make(map[int]net.Listener)
 	}
 	for range highestPort - lowestPort {
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		if !handedOut.ports[port] && isFree(port) {
-			handedOut.ports[port] = true
+		if handedOut.claims[port] != nil || !isFree(port) {
+			continue
+		}
+		if taken, err := claim(port); err == nil {
+			handedOut.claims[port] = taken
 			return port, nil
 		}
 	}
 	return 0, errors.New("no free port on 127.0.0.1")
+}
+
+// claim keeps a port from the other processes that ask [FreeAddr], also while nobody listens on it: an abstract Unix socket has its name
+// for as long as it is open, and this process leaves none behind, however it ends.
+func claim(port int) (net.Listener, error) {
+	return net.Listen("unix", fmt.Sprintf("@deeplink-port-%d", port))
 }
 
 func isFree(port int) bool {

@@ -206,3 +206,15 @@ func within(t *testing.T, condition func() bool, expected string) {
 		}
 	}
 }
+
+// TestNoTwoProcessesAreGivenOnePort: not even while nobody listens on it, as before its server starts and while that is down.
+func TestNoTwoProcessesAreGivenOnePort(t *testing.T) {
+	t.Parallel()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := claim(port); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("port %d was claimed again: %v, %v", port, again, err)
+	}
+}
