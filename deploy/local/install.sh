@@ -30,9 +30,9 @@ if command -v apt-get >/dev/null; then
 		trap '$root rm -f $policy' EXIT
 		trap 'exit 130' INT TERM HUP
 	fi
-	$root apt-get update -qq
+	$root apt-get update -qq -o Acquire::Retries=3
 	# shellcheck disable=SC2086
-	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/; s/promtool/prometheus/; s/systemd-analyze/systemd/') >/dev/null
+	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/; s/promtool/prometheus/; s/systemd-analyze/systemd/') >/dev/null
 elif command -v dnf >/dev/null; then
 	$root dnf install -y -q $(echo "$missing" | sed 's/postgresql/postgresql-server/; s/promtool/golang-github-prometheus/; s/systemd-analyze/systemd/')
 elif command -v apk >/dev/null; then
