@@ -10,6 +10,7 @@ import (
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
+	"deeplink/shared/ratelimit"
 )
 
 // linkRoutes are the routes of interface.md 4.1 with bodies that pass validation.
@@ -184,6 +185,7 @@ func TestChecksComeInTheirOrder(t *testing.T) {
 	}
 	limited := server(unplanned)
 	await(t, "a 429", func() error {
+		w.useUpLimits(ratelimit.LinkWrites)
 		counts, _ := burst(10, func(int) reply { return limited.do("POST", "/links", `{`) })
 		if counts[http.StatusTooManyRequests] == 0 {
 			return fmt.Errorf("%v", counts)

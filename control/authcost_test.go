@@ -74,6 +74,7 @@ func (w *world) traced() (*store.Store, *statementsSent) {
 		w.t.Fatal(err)
 	}
 	config.ConnConfig.Tracer = asked
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would be a statement
 	pool, err := pgxpool.NewWithConfig(w.t.Context(), config)
 	if err != nil {
 		w.t.Fatal(err)

@@ -55,8 +55,10 @@ func (c *testCanary) live(expected string) {
 	var err error
 	await(c.t, "a round in which nothing was late", func() error {
 		c.metrics = newCanaryMetrics()
+		before := c.printed.String()
 		result, err = c.round(c.t.Context())
 		if late := result == roundPending || metric(c.exposed(), `checks_total{result="pending"}`) > 0; late && expected != roundPending {
+			c.printed.reset(before)
 			return errors.New(result)
 		}
 		return nil

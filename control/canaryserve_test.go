@@ -93,6 +93,9 @@ func TestCanariesOfTwoControlsFindTwoEdgesRight(t *testing.T) {
 		if status, body := p.ready(); status != http.StatusOK {
 			t.Errorf("readiness: %d %s, expected 200", status, body)
 		}
+		// Between two rounds: of a create that it breaks off a control does not know whether it was made.
+		rounds := metric(p.metrics(), `rounds_total{result="failed"}`)
+		await(t, "the end of a round", func() error { return p.reached(counts{`rounds_total{result="failed"}`: rounds + 1}) })
 		p.stop()
 	}
 	if left := w.canaryLinks(); left != "" {

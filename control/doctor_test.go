@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -171,17 +172,32 @@ func TestDoctorNamesEachPlantedFault(t *testing.T) {
 			if test.name != "no edge" {
 				w.liveEdge("healthy", answering(t, version))
 			}
-			result, got := w.doctor(test.plant(t, w)...)
-			faults := result.faults()
-			same := slices.EqualFunc(test.expected, faults, func(expected, fault string) bool { return strings.HasPrefix(fault, expected) })
-			if !same {
+			w.exec("select make_event_partitions(7)") // that of a week from now, if the day has changed since the database was made
+			flags := test.plant(t, w)
+			var got outcome
+			await(t, "answers in time", func() error {
+				var result examination
+				result, got = w.doctor(flags...)
+				faults := result.faults()
+				if slices.EqualFunc(test.expected, faults, func(expected, fault string) bool { return strings.HasPrefix(fault, expected) }) {
+					return nil
+				}
+				if slices.ContainsFunc(faults, isLate) {
+					return fmt.Errorf("%q, expected %q", faults, test.expected)
+				}
 				t.Errorf("%q, expected %q", faults, test.expected)
-			}
+				return nil
+			})
 			if strings.Contains(got.stdout+got.stderr, "sekret") {
 				t.Errorf("%+v has a password in it", got)
 			}
 		})
 	}
+}
+
+// isLate reports whether something was found because a server did not answer in time, as may happen on a busy machine.
+func isLate(found string) bool {
+	return strings.Contains(found, "i/o timeout") || strings.Contains(found, "deadline exceeded")
 }
 
 // in plants a fault by SQL, as the superuser.
@@ -220,8 +236,17 @@ func TestDoctorPrintsACheckOnALine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.liveEdge("healthy", answering(t, version))
-	got := w.command("doctor")
-	result, _ := w.doctor()
+	w.exec("select make_event_partitions(7)")
+	var got outcome
+	var result examination
+	await(t, "answers in time", func() error {
+		got = w.command("doctor")
+		result, _ = w.doctor()
+		if late := got.code != 0 && isLate(got.stdout) || slices.ContainsFunc(result.faults(), isLate); late {
+			return errors.New(got.stdout)
+		}
+		return nil
+	})
 	lines := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
 	if got.code != 0 || len(lines) != len(result.Checks) {
 		t.Fatalf("%+v, expected %d lines", got, len(result.Checks))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -429,7 +430,8 @@ type exportReader struct {
 func (r *exportReader) Write(p []byte) (int, error) {
 	if r.writes++; r.writes%64 == 0 {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
-		if err != nil {
+		// It may have ended, and what it wrote last is still read.
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
 			return 0, err
 		}
 		if _, line, found := strings.Cut(string(status), "VmHWM:"); found {

@@ -219,6 +219,13 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
+// reset forgets what was written since it was before.
+func (b *lockedBuffer) reset(before string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buffer.Truncate(len(before))
+}
+
 // client sends requests to a control with a key.
 type client struct {
 	t    testing.TB

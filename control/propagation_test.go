@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"testing"
 	"time"
 
@@ -102,16 +104,27 @@ func TestChangeIsCompleteOnceTheEdgeAcknowledged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	organization := w.organization(catalog.Growth)
-	c := w.serve().client(*organization.ServerKey)
+	p := w.serve()
+	c := p.client(*organization.ServerKey)
 	w.deafEdge(time.Minute, time.Hour)
 	heard := w.hear()
-	link := c.created(`{"path":"/a","shortCode":"Code"}`)
-	for _, request := range [][2]string{{"PATCH", `{"path":"/b"}`}, {"DELETE", ""}} {
-		r := c.do(request[0], "/links/"+link.ID, request[1])
-		if r.status != http.StatusOK || r.header.Get(relay.Header) != "complete" {
-			t.Errorf("%s: %s, expected 200, complete", request[0], r)
+	await(t, "the life of a link of which Redis took every hint in time", func() error {
+		lost := hintsLost(t, p)
+		link := c.created(`{"path":"/a","shortCode":"Code"}`)
+		changed, deleted := c.do("PATCH", "/links/"+link.ID, `{"path":"/b"}`), c.do("DELETE", "/links/"+link.ID, "")
+		if hintsLost(t, p) != lost {
+			for len(heard) > 0 {
+				<-heard
+			}
+			return errors.New("a hint was lost")
 		}
-	}
+		for _, r := range []reply{changed, deleted} {
+			if r.status != http.StatusOK || r.header.Get(relay.Header) != "complete" {
+				t.Errorf("%s, expected 200, complete", r)
+			}
+		}
+		return nil
+	})
 	tag := feed.KeyTag(catalog.Key(organization.OrgKey, "", "Code"))
 	for range 3 {
 		select {
@@ -123,4 +136,16 @@ func TestChangeIsCompleteOnceTheEdgeAcknowledged(t *testing.T) {
 			t.Fatal("a hint was not sent")
 		}
 	}
+}
+
+var hintsLostMetric = regexp.MustCompile(`(?m)^deeplink_control_hints_lost_total (\d+)$`)
+
+// hintsLost returns how many hints Redis did not take in time from a control.
+func hintsLost(t *testing.T, p *process) string {
+	t.Helper()
+	match := hintsLostMetric.FindStringSubmatch(p.metrics())
+	if match == nil {
+		t.Fatal("the metric of lost hints is missing")
+	}
+	return match[1]
 }

@@ -213,6 +213,9 @@ func TestMetricsCountRequestsByPatternAlone(t *testing.T) {
 	p := w.serve()
 	organization := w.organization(catalog.Growth)
 	c := p.client(*organization.ServerKey)
+	if n := fallbacks(t, []*process{p}); n != 0 { // later there may be some: a busy Redis is not waited for
+		t.Errorf("%d fallbacks before the first request", n)
+	}
 	link := c.created(`{"path":"/a"}`)
 	c.do("GET", "/links/"+link.ID, "")
 	c.do("GET", "/links/canary", "")
@@ -226,7 +229,7 @@ func TestMetricsCountRequestsByPatternAlone(t *testing.T) {
 		`deeplink_control_requests_total{method="GET",route="/links",status="401"} 1`,
 		`deeplink_control_requests_total{method="other",route="none",status="404"} 1`,
 		`deeplink_control_request_duration_seconds_count{method="POST",route="/links"} 1`,
-		`deeplink_control_rate_limit_fallbacks_total 0`,
+		`deeplink_control_rate_limit_fallbacks_total `,
 		`deeplink_control_edges 0`,
 		`go_goroutines`,
 	} {

@@ -111,7 +111,7 @@ func TestForeignIsLikeNothing(t *testing.T) {
 			c = server
 		}
 		r := c.do("GET", path, "")
-		for _, theirs := range []string{foreign.ID, foreign.link.ID, foreign.domain.ID, "foreign", *foreign.ExternalID, foreign.OrgKey} {
+		for _, theirs := range []string{foreign.ID, foreign.link.ID, foreign.domain.ID, "foreign", *foreign.ExternalID, "/" + foreign.OrgKey + "/", `"` + foreign.OrgKey + `"`} {
 			if r.status != http.StatusOK || bytes.Contains(r.body, []byte(theirs)) {
 				t.Errorf("GET %s: %s, expected 200 without %s", path, r, theirs)
 			}

@@ -81,7 +81,7 @@ func TestEventPartitionsAreDroppedWhenTheyAreTooOld(t *testing.T) {
 	}
 	// now() - kept is in the middle of January 2, 2020.
 	age := values[string](t, conn, `select (extract(epoch from now() - '2020-01-02 12:00:00+00')::bigint || ' seconds')`)[0]
-	if n := drop("3000 days"); n != 0 {
+	if n := drop("30000 days"); n != 0 {
 		t.Errorf("%d partitions were dropped within their time", n)
 	}
 	if n := drop(age); n != 1 {

@@ -40,6 +40,22 @@ func newServer(lines, most int) *server {
 	return s
 }
 
+// sent waits until so many questions or batches of them are under way or answered: who has a line looks only then who goes along.
+func (s *server) sent(t *testing.T, trips int) {
+	t.Helper()
+	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		n := len(s.sizes)
+		s.mu.Unlock()
+		if n >= trips {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d round trips have begun, expected %d", n, trips)
+		}
+	}
+}
+
 // loaded waits until so many lines are taken and so many questions wait.
 func (s *server) loaded(t *testing.T, taken, waiting int) {
 	t.Helper()
@@ -67,6 +83,7 @@ func TestManyAtOnceAreEachAnsweredTheirOwn(t *testing.T) {
 			}
 		})
 		s.loaded(t, min(i+1, lines), max(0, i+1-lines))
+		s.sent(t, min(i+1, lines))
 	}
 	close(s.let)
 	group.Wait()
@@ -95,8 +112,9 @@ func TestWhoGivesUpKeepsNobodyWaiting(t *testing.T) {
 		})
 		return cancel
 	}
-	sent := ask(nil)
+	end := ask(nil)
 	s.loaded(t, 1, 0)
+	s.sent(t, 1)
 	first := ask(context.Canceled)
 	s.loaded(t, 1, 1)
 	patient := make(chan int, 1)
@@ -110,7 +128,7 @@ func TestWhoGivesUpKeepsNobodyWaiting(t *testing.T) {
 	s.loaded(t, 1, 2)
 	first()
 	s.loaded(t, 1, 1)
-	sent() // its round trip ends
+	end() // its round trip ends
 	s.loaded(t, 1, 0)
 	close(s.let)
 	if got := <-patient; got != 9 {

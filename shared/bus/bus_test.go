@@ -48,7 +48,8 @@ func open(t *testing.T, url string) redis.UniversalClient {
 // hears sends a message until it is heard.
 func (l *listener) hears(t *testing.T, from redis.UniversalClient, message string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	// A Sentinel that stood still for two seconds takes no part in a failover for thirty.
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		err := from.Publish(t.Context(), "channel", message).Err()
 		l.mu.Lock()
 		heard := l.heard[message]

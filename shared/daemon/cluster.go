@@ -157,7 +157,7 @@ func binaries(version string) (string, error) {
 func (c cluster) command(name string, arguments ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.bin, name), arguments...)
 	cmd.Dir = c.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "TZ=UTC"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.owner}
 	return cmd
 }

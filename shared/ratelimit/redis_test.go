@@ -208,23 +208,30 @@ func TestRedisAdmitsAgainAfterTheWaitAndNotBefore(t *testing.T) {
 		}
 		return wait
 	}
+	// Redis counted the first some time between these two.
 	started := time.Now()
+	var counted time.Time
 	for range surface.Limit {
 		if wait := take(); wait != 0 {
 			t.Fatalf("wait %s within the limit", wait)
+		}
+		if counted.IsZero() {
+			counted = time.Now()
 		}
 	}
 	for {
 		asked := time.Now()
 		wait := take()
+		answered := time.Now()
 		if wait == 0 {
 			if early := time.Since(started); early < surface.Window-time.Millisecond {
 				t.Errorf("admitted after %s, the window is %s", early, surface.Window)
 			}
 			return
 		}
-		if wait > surface.Window || asked.Add(wait).Before(started.Add(surface.Window-time.Millisecond)) {
-			t.Errorf("%s after the start: wait %s, the window is %s", asked.Sub(started), wait, surface.Window)
+		earliest, latest := started.Add(surface.Window-time.Millisecond), counted.Add(surface.Window+time.Millisecond)
+		if answered.Add(wait).Before(earliest) || asked.Add(wait).After(latest) {
+			t.Errorf("%s to %s after the start: wait %s, the window is %s", asked.Sub(started), answered.Sub(started), wait, surface.Window)
 		}
 		if time.Since(started) > surface.Window+patient {
 			t.Fatalf("still refused after %s", time.Since(started))
@@ -236,11 +243,12 @@ func TestRedisAdmitsAgainAfterTheWaitAndNotBefore(t *testing.T) {
 func TestRedisForgetsIdleKeys(t *testing.T) {
 	t.Parallel()
 	limiter, client := connect(t, testredis.New(t))
-	patiently(t, limiter, Portal, Key{}, func() int64 { return client.DBSize(t.Context()).Val() })
-	name := "limit:portal:" + hex.EncodeToString(make([]byte, 16))
+	surface := Surface{Name: "idle", Limit: 5, Window: time.Hour}
+	patiently(t, limiter, surface, Key{}, func() int64 { return client.DBSize(t.Context()).Val() })
+	name := "limit:idle:" + hex.EncodeToString(make([]byte, 16))
 	// Never before the window is over, or the limit would be exceeded.
-	if ttl := client.PTTL(t.Context(), name).Val(); ttl <= 0 || ttl > Portal.Window+time.Millisecond {
-		t.Errorf("%s expires in %s, the window is %s", name, ttl, Portal.Window)
+	if ttl := client.PTTL(t.Context(), name).Val(); ttl <= surface.Window-patient || ttl > surface.Window+time.Millisecond {
+		t.Errorf("%s expires in %s, the window is %s", name, ttl, surface.Window)
 	}
 }
 

@@ -81,7 +81,8 @@ func open(t *testing.T, url string) redis.UniversalClient {
 // untilIt repeats what may fail while Redis fails over.
 func untilIt(t *testing.T, what string, works func(context.Context) error) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	// A Sentinel that stood still for two seconds takes no part in a failover for thirty.
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		err := works(ctx)
 		cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"testing"
 	"time"
@@ -99,6 +100,23 @@ func (f *fixture) edge(t *testing.T, slot, incarnation string, lease, hold time.
 	f.exec(t, `insert into edges (slot, incarnation, lease_ms, hold_ms) values ($1, $2, $3, $4)`, slot, incarnation, lease.Milliseconds(), hold.Milliseconds())
 }
 
+// stoodStill reports whether control has seen the row stand still for its hold, and has that time pass.
+func (f *fixture) stoodStill(who process) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.view.edges[who]
+	passed := f.view.begun.Add(-drift(e.hold))
+	if e.moved.Before(passed) {
+		return true
+	}
+	later := *f.view
+	later.edges = maps.Clone(later.edges)
+	e.moved = passed.Add(-time.Second)
+	later.edges[who] = e
+	f.view = &later
+	return false
+}
+
 // commit makes a change.
 func (f *fixture) commit(t *testing.T) feed.Change {
 	t.Helper()
@@ -135,7 +153,7 @@ func TestCompleteAtOnceWhenThereIsNothingToWaitFor(t *testing.T) {
 	if got := f.Await(t.Context(), feed.Change{}); got != Complete {
 		t.Errorf("no change: %s", got)
 	}
-	f.await(t, f.commit(t)).must(t, Complete, 0, time.Second)
+	f.await(t, f.commit(t)).must(t, Complete, 0, unknownLease)
 }
 
 func TestWaitsForEveryEdgeToAcknowledge(t *testing.T) {
@@ -216,22 +234,19 @@ func TestPendingWhenTheLeasesAreOverButNotTheHold(t *testing.T) {
 func TestCompleteWhenTheLeasesAreOverAndNobodyServesStale(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.edge(t, "a", first, time.Second, time.Second)
-	f.await(t, f.commit(t)).must(t, Complete, drift(time.Second), 3*time.Second)
+	c := f.commit(t)
+	f.edge(t, "a", first, time.Second, time.Second) // late, that its row is not seen to stand still before the wait begins
+	f.await(t, c).must(t, Complete, drift(time.Second), 3*time.Second)
 }
 
 func TestEdgeThatStoodStillForItsHoldIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.edge(t, "a", first, time.Second, time.Second+200*time.Millisecond)
+	const hold = time.Minute
+	f.edge(t, "a", first, time.Second, hold)
 	f.await(t, f.commit(t)).must(t, Pending, drift(time.Second), 3*time.Second)
-	f.until(t, "the end of the hold", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		e := f.view.edges[process{"a", first}]
-		return f.view.begun.Sub(e.moved) > drift(e.hold)
-	})
-	f.await(t, f.commit(t)).must(t, Complete, 0, 500*time.Millisecond)
+	f.until(t, "the end of the hold", func() bool { return f.stoodStill(process{"a", first}) })
+	f.await(t, f.commit(t)).must(t, Complete, 0, hold/2)
 	f.exec(t, `update edges set renewals = renewals + 1`) // it was only paused
 	f.await(t, f.commit(t)).must(t, Pending, drift(time.Second), 3*time.Second)
 }
@@ -300,7 +315,7 @@ func TestRestoreLeavesNothingOfWhatWasKnown(t *testing.T) {
 	f.edge(t, "late", first, lease, hold)
 	c := f.commit(t)
 	f.exec(t, `update edges set applied = pg_current_snapshot(), renewals = renewals + 1`)
-	f.await(t, c).must(t, Complete, 0, time.Second)
+	f.await(t, c).must(t, Complete, 0, unknownLease)
 	if err := errors.Join(server.StopImmediate(), server.SetBack(backup), server.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}

@@ -53,10 +53,7 @@ func TestBadAnswersBringNoKeys(t *testing.T) {
 			p, url := newServer(t, "")
 			p.answer(bad.answer)
 			v := newVerifier(t, Options{KeysURL: url})
-			v.fetchesAre(t, 1)
-			if got := v.values(t, fetchesMetric)[string(bad.result)]; got != 1 {
-				t.Errorf("%v, expected the one to be %s", v.values(t, fetchesMetric), bad.result)
-			}
+			v.fetchesEnd(t, bad.result)
 			_, err := v.Verify(expiring(t), ed25519Key().token(noon, nil, nil), noon)
 			if err == nil {
 				t.Error("the token was taken")
@@ -77,7 +74,7 @@ func TestLargestAnswerIsRead(t *testing.T) {
 	document := setOf(ed25519Key())
 	_, url := newServer(t, document+strings.Repeat(" ", maxDocument-len(document)))
 	v := newVerifier(t, Options{KeysURL: url})
-	v.fetchesAre(t, 1)
+	v.fetchesEnd(t, succeeded)
 	if _, err := v.Verify(t.Context(), ed25519Key().token(noon, nil, nil), noon); err != nil {
 		t.Error(err)
 	}
@@ -90,10 +87,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		p, url := newServer(t, "")
 		p.answer(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, forgedURL, status) })
 		v := newVerifier(t, Options{KeysURL: url})
-		v.fetchesAre(t, 1)
-		if got := v.values(t, fetchesMetric)[string(badStatus)]; got != 1 {
-			t.Errorf("%d: %v, expected the one to be %s", status, v.values(t, fetchesMetric), badStatus)
-		}
+		v.fetchesEnd(t, badStatus)
 	}
 	if n := forged.fetches.Load(); n != 0 {
 		t.Errorf("the target was asked %d times", n)
@@ -109,10 +103,7 @@ func TestEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
 		}
 	})
 	v := newVerifier(t, Options{KeysURL: url})
-	v.fetchesAre(t, 1)
-	if got := v.values(t, fetchesMetric)[string(badDocument)]; got != 1 {
-		t.Errorf("%v, expected the one to be %s", v.values(t, fetchesMetric), badDocument)
-	}
+	v.fetchesEnd(t, badDocument)
 }
 
 func TestNoConnectionIsKept(t *testing.T) {
@@ -141,10 +132,7 @@ func TestNobodyThere(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	v := newVerifier(t, Options{KeysURL: server.URL})
-	v.fetchesAre(t, 1)
-	if got := v.values(t, fetchesMetric)[string(unreachable)]; got != 1 {
-		t.Errorf("%v, expected the one to be %s", v.values(t, fetchesMetric), unreachable)
-	}
+	v.fetchesEnd(t, unreachable)
 }
 
 func TestHeaderOfTheAnswerIsBounded(t *testing.T) {
@@ -155,10 +143,7 @@ func TestHeaderOfTheAnswerIsBounded(t *testing.T) {
 		io.WriteString(w, setOf(ed25519Key()))
 	})
 	v := newVerifier(t, Options{KeysURL: url})
-	v.fetchesAre(t, 1)
-	if got := v.values(t, fetchesMetric)[string(unreachable)]; got != 1 {
-		t.Errorf("%v, expected the one to be %s", v.values(t, fetchesMetric), unreachable)
-	}
+	v.fetchesEnd(t, unreachable)
 }
 
 // The provider hangs before its header, or in the middle of its body.

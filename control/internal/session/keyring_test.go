@@ -16,11 +16,17 @@ import (
 // bubble runs a test in a bubble of its own time, with a provider in it that publishes keys of signers.
 func bubble(t *testing.T, f func(t *testing.T, p *provider, v *Verifier), published ...any) {
 	t.Helper()
+	bubbleOf(t, func(p *provider) { p.publish(setOf(published...)) }, f)
+}
+
+// bubbleOf is one in which the first fetch, too, finds what prepare has the provider answer.
+func bubbleOf(t *testing.T, prepare func(p *provider), f func(t *testing.T, p *provider, v *Verifier)) {
+	t.Helper()
 	t.Parallel()
 	ed25519Key() // made outside: what is made once must not belong to a bubble
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)
-		p.publish(setOf(published...))
+		prepare(p)
 		f(t, p, newVerifierOf(t, p))
 	})
 }
@@ -58,10 +64,10 @@ func slowly(document string, takes time.Duration) http.HandlerFunc {
 func TestFloodOfMadeUpKidsHoldsUpNobody(t *testing.T) {
 	const flood, latency = 22 * time.Second, 200 * time.Millisecond
 	before, after := newEd25519("before"), newEd25519("after")
-	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
-		var mu sync.Mutex
-		var fetches []time.Time
-		var rotated time.Time
+	var mu sync.Mutex
+	var fetches []time.Time
+	var rotated time.Time
+	answer := func(p *provider) {
 		p.answer(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(latency)
 			mu.Lock()
@@ -76,6 +82,8 @@ func TestFloodOfMadeUpKidsHoldsUpNobody(t *testing.T) {
 			}
 			io.WriteString(w, published)
 		})
+	}
+	bubbleOf(t, answer, func(t *testing.T, p *provider, v *Verifier) {
 		time.Sleep(latency)
 		synctest.Wait()
 
@@ -124,7 +132,7 @@ func TestFloodOfMadeUpKidsHoldsUpNobody(t *testing.T) {
 		if accepted.IsZero() || accepted.Sub(rotated) > fetchEvery {
 			t.Errorf("rotated at %v, accepted at %v: expected within %v", rotated, accepted, fetchEvery)
 		}
-	}, before)
+	})
 }
 
 func TestTokensWithANewKeyShareOneFetch(t *testing.T) {
@@ -299,9 +307,11 @@ func TestNothingIsJudgedBeforeTheFirstKeys(t *testing.T) {
 
 func TestFirstTokensWaitForTheFirstKeys(t *testing.T) {
 	key := newEd25519("key")
-	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
-		// The first fetch fails, the second, a second later, brings them half a second later.
+	// The first fetch fails, the second, a second later, brings them half a second later.
+	answer := func(p *provider) {
 		p.answer(func(http.ResponseWriter, *http.Request) { p.answer(slowly(setOf(key), time.Second/2)) })
+	}
+	bubbleOf(t, answer, func(t *testing.T, p *provider, v *Verifier) {
 		now := time.Now()
 		if _, err := v.Verify(t.Context(), key.token(now, nil, nil), now); err != nil || time.Since(now) != firstRetry+time.Second/2 {
 			t.Errorf("%v after %v, expected to be taken after 1.5 s", err, time.Since(now))

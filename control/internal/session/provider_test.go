@@ -230,19 +230,25 @@ func run(t testing.TB, v *Verifier) {
 	})
 }
 
-// fetchesAre waits until n fetches are over.
-func (v *Verifier) fetchesAre(t testing.TB, n float64) {
+// fetchesEnd waits until a fetch is over. All that are must have had this result: one that failed is soon made again.
+func (v *Verifier) fetchesEnd(t testing.TB, expected outcome) {
 	t.Helper()
 	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
-		sum := 0.0
-		for _, count := range v.values(t, fetchesMetric) {
-			sum += count
+		counts := v.values(t, fetchesMetric)
+		others := 0.0
+		for result, n := range counts {
+			if result != string(expected) {
+				others += n
+			}
 		}
-		if sum == n {
+		if others > 0 {
+			t.Fatalf("%v, expected all to be %s", counts, expected)
+		}
+		if counts[string(expected)] > 0 {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%v fetches within %v, expected %v", sum, bound, n)
+			t.Fatalf("no fetch was over within %v", bound)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestVerifyTakesTokensOfTheProviderOnly(t *testing.T) {
 	t.Parallel()
 	_, url := newServer(t, setOf(rsaKey(), ecdsaKey(), ed25519Key()))
 	v := newVerifier(t, Options{KeysURL: url})
-	v.fetchesAre(t, 1)
+	v.fetchesEnd(t, succeeded)
 	for _, test := range verdicts() {
 		_, err := v.Verify(t.Context(), test.token, noon)
 		checkRefusal(t, test.name, err, test.refused)
@@ -228,8 +228,8 @@ func TestSessionIsWhatTheTokenSays(t *testing.T) {
 	_, url := newServer(t, setOf(ed25519Key()))
 	usual := newVerifier(t, Options{KeysURL: url})
 	named := newVerifier(t, Options{KeysURL: url, OrganizationClaim: "https://deeplink.example/org", RoleClaim: "role"})
-	usual.fetchesAre(t, 1)
-	named.fetchesAre(t, 1)
+	usual.fetchesEnd(t, succeeded)
+	named.fetchesEnd(t, succeeded)
 	nested := func(o members) members { return members{"org_id": nil, "org_role": nil, "o": o} }
 	for _, test := range []struct {
 		name         string
@@ -274,7 +274,7 @@ func TestAudienceIsWantedWhenConfigured(t *testing.T) {
 	t.Parallel()
 	_, url := newServer(t, setOf(ed25519Key()))
 	v := newVerifier(t, Options{KeysURL: url, Audience: "deeplink"})
-	v.fetchesAre(t, 1)
+	v.fetchesEnd(t, succeeded)
 	for _, test := range []struct {
 		name     string
 		audience any
@@ -299,7 +299,7 @@ func TestErrorsHoldNothingOfTheToken(t *testing.T) {
 	t.Parallel()
 	_, url := newServer(t, setOf(rsaKey(), ecdsaKey(), ed25519Key()))
 	v := newVerifier(t, Options{KeysURL: url})
-	v.fetchesAre(t, 1)
+	v.fetchesEnd(t, succeeded)
 	for _, test := range verdicts() {
 		if test.refused == "" {
 			continue
@@ -379,7 +379,7 @@ func TestTokensOfTheDevelopmentProviderAreTaken(t *testing.T) {
 	}
 	_, url := newServer(t, string(must(json.Marshal(must(jwk.PublicSetOf(set))))))
 	v := newVerifier(t, Options{KeysURL: url, Issuer: url})
-	v.fetchesAre(t, 1)
+	v.fetchesEnd(t, succeeded)
 	now := time.Now()
 	token := must(jwt.NewBuilder().Issuer(url).Subject("user_dev").IssuedAt(now).NotBefore(now).Expiration(now.Add(time.Hour)).
 		Claim("org_id", "org_demo").Claim("org_role", "org:admin").Build())

@@ -225,10 +225,12 @@ func TestDeadlockWithAHandMadeUpdateIsRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	// The store's transaction is to be the victim: it looks for a deadlock first.
+	// The store's transaction is to be the victim: it looks for a deadlock first, but only once, so not before there is one.
 	if _, err := conn.Exec(ctx, `set deadlock_timeout = '1min'`); err != nil {
 		t.Fatal(err)
 	}
+	f.exec(`do $$ begin execute format('alter database %I set deadlock_timeout = ''5s''', current_database()); end $$`)
+	f.store = store.New(open(t, f.database.ControlURL), linkBase)
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
