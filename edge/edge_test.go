@@ -111,6 +111,17 @@ func until(t testing.TB, what string, so func() bool) {
 	}
 }
 
+// warnings returns the lines of a log that warn, but for those of a machine on which servers did not answer in time.
+func warnings(log string) (lines []string) {
+	for line := range strings.Lines(log) {
+		late := strings.Contains(line, `msg="poll failed"`) || strings.Contains(line, `msg="hints are lost`)
+		if strings.Contains(line, "level=WARN") && !late {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // logBuffer takes the log of an edge.
 type logBuffer struct {
 	mu sync.Mutex

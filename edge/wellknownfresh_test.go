@@ -70,7 +70,7 @@ func (o operator) setApps(orgKey, name string) {
 func TestAppConfigIsInTheFilesOnceItsCallIsAnswered(t *testing.T) {
 	t.Parallel()
 	database := testdb.New(t)
-	e := startEdgeOn(t, *database, nil)
+	e := startEdgeOn(t, *database, func(c *options) { c.Lease = bound }) // how long each call waits for the edge at most
 	o := newOperator(t, *database, e)
 	check := func(host string, want ...string) {
 		t.Helper()
@@ -106,6 +106,17 @@ func TestAppConfigIsInTheFilesOnceItsCallIsAnswered(t *testing.T) {
 // Another organization's app config makes an edge ask again for the files of the shared host, and for nothing else.
 func TestAnotherOrganizationsAppConfigVoidsTheSharedHostsFilesAlone(t *testing.T) {
 	t.Parallel()
+	// One edge in some thousands has two of the tags in the same stripe.
+	if asked := askedForNothing(t); len(asked) > 0 {
+		if again := askedForNothing(t); len(again) > 0 {
+			t.Errorf("asked Postgres for what had not changed: %q, and another edge %q", asked, again)
+		}
+	}
+}
+
+// askedForNothing returns what a new edge asked Postgres for though it had not changed.
+func askedForNothing(t *testing.T) (all []string) {
+	t.Helper()
 	e := startEdge(t, nil)
 	r := rows{t, e.owner}
 	one, two := r.organization("abcd"), r.organization("wxyz")
@@ -140,13 +151,17 @@ func TestAnotherOrganizationsAppConfigVoidsTheSharedHostsFilesAlone(t *testing.T
 	r.apps(two, "three")
 	e.settle(t)
 	for i, ask := range asked {
-		if got := loads(i); got != ask.again {
-			t.Errorf("%s on %s asked Postgres: %v, expected %v", ask.path, ask.host, got, ask.again)
+		switch got := loads(i); {
+		case got && !ask.again:
+			all = append(all, ask.path+" on "+ask.host)
+		case !got && ask.again:
+			t.Errorf("%s on %s did not ask Postgres", ask.path, ask.host)
 		}
 	}
 	if diff := cmp.Diff([]string{"one", "three"}, e.associated(t, "go.example.com")); diff != "" {
 		t.Errorf("(-expected +got):\n%s", diff)
 	}
+	return all
 }
 
 func TestFilesAreToldFromMemoryWhilePostgresIsAway(t *testing.T) {

@@ -170,7 +170,7 @@ func (f *fixture) nextLease(t *testing.T) {
 func TestHitAsksNobodyAndAllocatesNothing(t *testing.T) {
 	f := newFixture(t, nil)
 	f.seed(t, sharedDomainID)
-	f.untilReady(t)
+	f.nextLease(t) // by then what was seeded has been applied, and voids no entry any more
 	f.untilCached(t, "abcd", "code")
 	f.loadFrom(func(context.Context, string, string) (Answer, error) { return Answer{}, errors.New("asked Postgres") })
 	key := []byte("abcd/code")

@@ -24,8 +24,10 @@ func TestSlotBelongsToOneProcess(t *testing.T) {
 	case <-time.After(bound):
 		t.Fatal("two processes run on one slot")
 	}
-	if err := first.Ready(); err != nil {
-		t.Errorf("the first process lost its lease: %v", err)
+	first.untilReady(t)
+	var incarnation string
+	if err := first.owner.QueryRow(t.Context(), `select incarnation::text from edges`).Scan(&incarnation); err != nil || incarnation != first.incarnation {
+		t.Errorf("the slot is that of %s, %v; expected the first process, %s", incarnation, err, first.incarnation)
 	}
 }
 
