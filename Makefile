@@ -1,6 +1,7 @@
 # Deeplink. `make help` lists what there is.
 
 GO ?= go
+TEST := $(GO) test -shuffle=on -timeout 30m
 SERVERS := deploy/local/install.sh postgresql redis
 # What tests drive besides.
 DRIVEN := deploy/local/install.sh chromium nginx wrk
@@ -21,8 +22,8 @@ run: ## serve all of it from here: PostgreSQL, Redis, control, two edges, a demo
 test: ## every test, with a private PostgreSQL and Redis
 	@$(SERVERS)
 	@$(DRIVEN)
-	$(GO) test -timeout 30m -shuffle=on $(OTHERS)
-	$(GO) test -timeout 30m -shuffle=on -p 1 $(ALONE)
+	$(TEST) $(OTHERS)
+	$(TEST) -p 1 $(ALONE)
 
 # Pages run in Chromium, and whole fleets and broken builds in processes of their own: there the detector sees nothing.
 ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|NoFailoverLoses|RunThroughARestore|ContendersDoTheSame
@@ -30,8 +31,8 @@ ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|NoFailov
 race: ## the tests under the race detector, but those of pages, whole fleets and broken builds
 	@$(SERVERS)
 	@$(DRIVEN)
-	$(GO) test -timeout 30m -race -shuffle=on $(OTHERS)
-	$(GO) test -timeout 30m -race -shuffle=on -p 1 -skip '$(ELSEWHERE)' $(filter-out ./bench/broken,$(ALONE))
+	$(TEST) -race $(OTHERS)
+	$(TEST) -race -p 1 -skip '$(ELSEWHERE)' $(filter-out ./bench/broken,$(ALONE))
 
 check: deps rules manifests race ## format, vet, staticcheck, imports, alerts, manifests, race, the commands of the documents
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

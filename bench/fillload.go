@@ -200,7 +200,7 @@ func (l *loader) awaitEdges(ctx context.Context) (unheard []string, err error) {
 		if len(unheard) == 0 || last {
 			return unheard, nil
 		}
-		// If the whole machine stood still, an edge has its poll before it yet.
+		// Where the whole machine stood still, the poll of an edge may be due as well.
 		if last = time.Now().After(deadline); last {
 			pause(ctx, lease/4)
 		}

@@ -54,23 +54,25 @@ func timely(t *testing.T, window time.Duration, processes []*process, experiment
 	return time.Since(began) < window && fallbacks(t, processes) == before
 }
 
-var fallbackMetric = regexp.MustCompile(`(?m)^deeplink_control_rate_limit_fallbacks_total ([0-9]+)$`)
-
 // fallbacks is how many requests the processes counted without Redis.
 func fallbacks(t *testing.T, processes []*process) (total int) {
 	t.Helper()
 	for _, p := range processes {
-		match := fallbackMetric.FindStringSubmatch(p.metrics())
-		if match == nil {
-			t.Fatal("the metric of fallbacks is missing")
-		}
-		n, err := strconv.Atoi(match[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		total += n
+		total += p.counted(t, "rate_limit_fallbacks_total")
 	}
 	return total
+}
+
+// counted returns the value of a counter, by its name without the program's prefix.
+func (p *process) counted(t *testing.T, name string) int {
+	t.Helper()
+	_, after, _ := strings.Cut(p.metrics(), "\ndeeplink_control_"+name+" ")
+	line, _, _ := strings.Cut(after, "\n")
+	n, err := strconv.Atoi(line)
+	if err != nil {
+		t.Fatalf("the metric %s: %v", name, err)
+	}
+	return n
 }
 
 var retryMessage = regexp.MustCompile(`^Rate limit exceeded\. Retry after ([0-9]+) second\(s\)\.$`)

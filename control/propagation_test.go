@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"testing"
 	"time"
 
@@ -109,10 +108,10 @@ func TestChangeIsCompleteOnceTheEdgeAcknowledged(t *testing.T) {
 	w.deafEdge(time.Minute, time.Hour)
 	heard := w.hear()
 	await(t, "the life of a link of which Redis took every hint in time", func() error {
-		lost := hintsLost(t, p)
+		lost := p.counted(t, "hints_lost_total")
 		link := c.created(`{"path":"/a","shortCode":"Code"}`)
 		changed, deleted := c.do("PATCH", "/links/"+link.ID, `{"path":"/b"}`), c.do("DELETE", "/links/"+link.ID, "")
-		if hintsLost(t, p) != lost {
+		if p.counted(t, "hints_lost_total") != lost {
 			for len(heard) > 0 {
 				<-heard
 			}
@@ -136,16 +135,4 @@ func TestChangeIsCompleteOnceTheEdgeAcknowledged(t *testing.T) {
 			t.Fatal("a hint was not sent")
 		}
 	}
-}
-
-var hintsLostMetric = regexp.MustCompile(`(?m)^deeplink_control_hints_lost_total (\d+)$`)
-
-// hintsLost returns how many hints Redis did not take in time from a control.
-func hintsLost(t *testing.T, p *process) string {
-	t.Helper()
-	match := hintsLostMetric.FindStringSubmatch(p.metrics())
-	if match == nil {
-		t.Fatal("the metric of lost hints is missing")
-	}
-	return match[1]
 }

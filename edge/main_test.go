@@ -223,6 +223,8 @@ func TestMetricsCountAnswersByKindAndStatus(t *testing.T) {
 		// Each came on a connection of its own.
 		`deeplink_edge_request_duration_seconds_count{kind="link"}`: "4",
 		`deeplink_edge_request_duration_seconds_count{kind="data"}`: "1",
+		// None, unless the machine stood still.
+		`deeplink_edge_poll_errors_total`: strconv.Itoa(strings.Count(e.log.String(), `msg="poll failed"`)),
 	} {
 		if metrics[series] != want {
 			t.Errorf("%s is %q, expected %q", series, metrics[series], want)

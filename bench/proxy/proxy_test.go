@@ -126,7 +126,7 @@ func TestBytesPassInBothDirectionsToTheEnd(t *testing.T) {
 
 func TestDelayedBytesComeLateInOrderAndTogether(t *testing.T) {
 	t.Parallel()
-	// One after the other they would take twice the bound. A machine that stands still for a second or two does not.
+	// Pieces that wait for each other take twice the bound, a machine that stands still for two seconds half of it.
 	const (
 		delay  = 200 * time.Millisecond
 		pieces = 50

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"deeplink/shared/feed"
 	"deeplink/shared/testdb"
 	"deeplink/shared/testredis"
@@ -21,38 +23,29 @@ func TestHintIsBumpedAndThenAcknowledged(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "a subscriber of hints", func() bool { return f.redis.PubSubNumSub(t.Context(), feed.Hints).Val()[feed.Hints] == 1 })
-	// An acknowledgement that Redis does not take in time is lost.
-	acknowledged := make(chan feed.Ack, 1)
-	go func() {
-		for message := range acks.Channel() {
-			if ack, err := feed.ParseAck(message.Payload); err == nil {
-				acknowledged <- ack
-				return
-			}
-		}
-	}()
-	tag := func(id int64) string { return fmt.Sprintf("k:abcd/code%d", id) }
-	before := make(map[int64]uint64)
-	var ack feed.Ack
+	// An acknowledgement that Redis does not take in time is lost, and another hint is needed.
+	id := int64(6)
 	until(t, "an acknowledgement", func() bool {
-		id := int64(7 + len(before))
-		before[id] = f.stamps.counter(tag(id)).Load()
-		if err := f.redis.Publish(t.Context(), feed.Hints, feed.Change{ID: id, XID: 99, Tags: []string{tag(id)}}.Encode()).Err(); err != nil {
+		id++
+		tag := fmt.Sprintf("k:abcd/code%d", id)
+		before := f.stamps.counter(tag).Load()
+		if err := f.redis.Publish(t.Context(), feed.Hints, feed.Change{ID: id, XID: 99, Tags: []string{tag}}.Encode()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case ack = <-acknowledged:
-			return true
-		case <-time.After(time.Second):
+		received, _ := acks.ReceiveTimeout(t.Context(), time.Second)
+		message, acknowledged := received.(*redis.Message)
+		if !acknowledged {
 			return false
 		}
+		if f.stamps.counter(tag).Load() == before {
+			t.Error("acknowledged before it was bumped")
+		}
+		ack, err := feed.ParseAck(message.Payload)
+		if want := (feed.Ack{ID: id, Slot: "slot", Incarnation: f.incarnation}); err != nil || ack != want {
+			t.Errorf("acknowledged %+v, %v; want %+v", ack, err, want)
+		}
+		return true
 	})
-	if stamp, sent := before[ack.ID]; !sent || f.stamps.counter(tag(ack.ID)).Load() == stamp {
-		t.Errorf("acknowledged %+v before it was bumped", ack)
-	}
-	if want := (feed.Ack{ID: ack.ID, Slot: "slot", Incarnation: f.incarnation}); ack != want {
-		t.Errorf("acknowledged %+v; want %+v", ack, want)
-	}
 }
 
 func TestSubscriptionComesBackAfterRedisRestarts(t *testing.T) {
