@@ -9,7 +9,7 @@ import (
 )
 
 // Clicks wait for the processors while garbage is collected. Go collects when the heap has doubled, which is often while few links are in
-// memory and many unknown codes are looked up. Here the heap may first grow into the memory that is there from the begin.
+// memory and many unknown codes are looked up. Here the heap may first grow into the memory that was taken at the start.
 
 const (
 	// defaultGCPercent is Go's own: the heap may double.

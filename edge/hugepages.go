@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -18,21 +19,31 @@ import (
 // system does not give them to everybody (transparent_hugepage/enabled is madvise) it has to be asked. It has to be asked early: what is
 // touched then is large from the begin, as long as the system has large pages to give without much ado. To make them of small ones later
 // stops whoever needs that memory for milliseconds each. So does the first touch of one in a virtual machine, whose host has to find the
-// memory then: what the heap needs first is there before the first click.
+// memory then. So what the heap will take once the cache is full is taken at the start, while nobody waits for it.
 
-// heapPiece is how much memory is asked for at a time.
-const heapPiece = 64 << 20
+const (
+	// heapPiece is how much memory is asked for at a time.
+	heapPiece = 64 << 20
+	// takenPiece is how much is taken at a time. Whoever needs other memory of this process waits for so much.
+	takenPiece = 4 << 20
+)
 
-// reserveHugePages asks for large pages for the memory that the heap will grow into: size bytes. It takes the first of them, ready bytes;
-// no other is there before it is touched. It must be called once, by the program, before there is anything in the heap.
-func reserveHugePages(size, ready int64) {
+// heapRoom is how much memory the heap may come to take: with garbage it is up to twice what lives in it.
+func heapRoom(cacheBytes int64) int64 { return 2*cacheBytes + 128<<20 }
+
+// heapMemory is memory that the heap will grow into: where its pieces begin, in the order in which the heap takes them.
+type heapMemory []uintptr
+
+// reserveHugePages asks for large pages for size bytes that the heap will grow into. None of them is there before it is touched or taken.
+// It must be called once, by the program, before there is anything in the heap. It returns nothing where the system gives none.
+func reserveHugePages(size int64) heapMemory {
 	if !hugePagesAllowed() || !mayReserve() {
-		return
+		return nil
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	pieces := make([][]byte, size/heapPiece+1)
-	begins := make([]uintptr, len(pieces))
+	begins := make(heapMemory, len(pieces))
 	for i := range pieces {
 		pieces[i] = make([]byte, heapPiece)
 		begins[i] = uintptr(unsafe.Pointer(unsafe.SliceData(pieces[i])))
@@ -42,28 +53,37 @@ func reserveHugePages(size, ready int64) {
 	// From here on they are the heap's, which takes the lowest free place each time, and believes that nothing is there yet.
 	debug.FreeOSMemory()
 	slices.Sort(begins)
-	for _, begin := range begins {
-		advise(begin, max(0, min(ready, heapPiece)), advisePopulateWrite)
-		ready -= heapPiece
+	return begins
+}
+
+// take has the first size bytes there, whatever the heap makes of them meanwhile. It takes some 100 ms for 640 MiB, or two seconds where
+// the host of a virtual machine has to find them.
+func (m heapMemory) take(size int64) {
+	for _, begin := range m {
+		for end := begin + heapPiece; begin < end && size > 0; begin += takenPiece {
+			advise(begin, min(size, takenPiece), advisePopulateWrite)
+			size -= takenPiece
+		}
 	}
 }
 
-// maxReady is how much memory is there before the first click at most. It takes 40 ms to have it all, or a second where the host of a
-// virtual machine has to find it.
-const maxReady = 256 << 20
+// maxReady is how much memory is taken before it is needed at most: the room of EDGE_CACHE_BYTES as it is by default.
+const maxReady = 640 << 20
 
-// readyMemory is how much memory is to be there before the first click, and for garbage to gather in: a process that was given less
+// readyMemory is how much of the heap's room is taken before it is needed, and for garbage to gather in: a process that was given less
 // than it asks for shall not end before it begins.
-func readyMemory(cacheBytes, limit int64) int64 { return min(cacheBytes, maxReady, limit/4) }
+func readyMemory(room, limit int64) int64 { return min(room, maxReady, limit/2) }
 
-// memoryLimit is the least of GOMEMLIMIT and what a container may have (cgroup v2, memory.max).
+// memoryLimit is the least of GOMEMLIMIT, what a container may have (cgroup v2, memory.max) and what the machine has to give.
 func memoryLimit() int64 {
 	limit := debug.SetMemoryLimit(-1)
-	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
-	if err != nil {
-		return limit
+	if text, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
+		limit = min(limit, containerLimit(string(text)))
 	}
-	return min(limit, containerLimit(string(text)))
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		limit = min(limit, available(string(text)))
+	}
+	return limit
 }
 
 // containerLimit reads memory.max, which says max when there is none.
@@ -73,6 +93,17 @@ func containerLimit(text string) int64 {
 		return math.MaxInt64
 	}
 	return limit
+}
+
+// available reads meminfo (proc_meminfo(5)): how much may be taken without that others have to give some of theirs.
+func available(text string) int64 {
+	for line := range strings.Lines(text) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return math.MaxInt64
 }
 
 // Advices of madvise(2).

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -24,7 +25,7 @@ func TestHeapGrowsIntoHugePages(t *testing.T) {
 		return
 	}
 	before := memory(t)
-	reserveHugePages(512<<20, 80<<20)
+	reserveHugePages(512 << 20).take(80 << 20)
 	reserved := memory(t)
 	if taken := reserved.resident - before.resident; taken < 72<<20 || taken > 112<<20 {
 		t.Errorf("to reserve memory took %d bytes of it, expected 80 MiB", taken)
@@ -47,19 +48,28 @@ func TestHeapGrowsIntoHugePages(t *testing.T) {
 func TestLittleMemoryIsReadyWhereThereIsLittle(t *testing.T) {
 	const mib = 1 << 20
 	for _, row := range []struct {
-		cache    int64
+		cache    int64 // EDGE_CACHE_BYTES
 		limit    string
 		expected int64
 	}{
-		{256 * mib, "max\n", 256 * mib},
+		{256 * mib, "max\n", 640 * mib}, // what it takes when it is full, with garbage
 		{4096 * mib, "max\n", maxReady},
-		{mib, "max\n", mib},
-		{256 * mib, "134217728\n", 32 * mib}, // 128 MiB
-		{256 * mib, "1073741824\n", 256 * mib},
+		{mib, "max\n", 130 * mib},
+		{256 * mib, "134217728\n", 64 * mib}, // 128 MiB
+		{256 * mib, "1073741824\n", 512 * mib},
 	} {
-		if ready := readyMemory(row.cache, containerLimit(row.limit)); ready != row.expected {
+		if ready := readyMemory(heapRoom(row.cache), containerLimit(row.limit)); ready != row.expected {
 			t.Errorf("%d bytes of links and a limit of %q: %d bytes are ready, expected %d", row.cache, row.limit, ready, row.expected)
 		}
+	}
+}
+
+func TestAvailableMemoryIsRead(t *testing.T) {
+	if read := available("MemTotal:       24580548 kB\nMemFree:        20003140 kB\nMemAvailable:   23001776 kB\n"); read != 23001776<<10 {
+		t.Errorf("%d bytes are available, expected 23001776 KiB", read)
+	}
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil && available(string(text)) == math.MaxInt64 {
+		t.Error("nothing was found in this system's meminfo")
 	}
 }
 

@@ -51,9 +51,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitSettings
 	}
-	ready := readyMemory(c.CacheBytes, memoryLimit())
-	// With garbage the heap is up to twice what lives in it.
-	reserveHugePages(2*c.CacheBytes+128<<20, ready)
+	room := heapRoom(c.CacheBytes)
+	ready := readyMemory(room, memoryLimit())
+	memory := reserveHugePages(room)
+	go memory.take(ready)
 	defer collectLate(ready)()
 	if err := serve(ctx, c, c.Logger(stderr)); err != nil {
 		fmt.Fprintln(stderr, "edge:", err)
