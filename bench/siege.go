@@ -17,26 +17,30 @@ import (
 
 // slowCommand holds slow connections to an edge and asks it for codes that no link has, while live links are clicked on.
 type slowCommand struct {
+	Rounds      int           `default:"5" help:"How often the attack comes, each time after a calm: what it costs is the median of the rounds."`
 	Slow        int           `default:"5000" help:"Slow connections."`
-	Unknown     int           `default:"1000000" help:"Requests for unknown codes, each for another one."`
+	Unknown     int           `default:"1000000" help:"Requests for unknown codes in all rounds, each for another one."`
 	UnknownRate float64       `default:"5000" help:"How many of them a second."`
 	Rate        float64       `default:"1000" help:"Clicks on live links a second."`
 	Links       int           `default:"100" help:"Live links."`
-	Calm        time.Duration `default:"10s" help:"How long live links are clicked on before the rest begins."`
+	Calm        time.Duration `default:"30s" help:"How long live links are clicked on before each attack."`
 	Log         string        `help:"File for what the programs write." type:"path"`
 }
 
-// siegeRatio is how many times as long as before live links may take at the 99th percentile.
-const siegeRatio = 2
+const (
+	// siegeRatio is how many times as long as before live links may take at the 99th percentile.
+	siegeRatio = 2
+	// arrival is within what time the slow ones come: as long as an edge waits for most of them.
+	arrival = 6 * time.Second
+	// departure is how long after an attack the next calm begins.
+	departure = 3 * time.Second
+)
 
-// arrival is within what time the slow ones come: as long as an edge waits for most of them.
-const arrival = 6 * time.Second
-
-// besieged is what came of it.
+// besieged is what came of it, by rounds.
 type besieged struct {
-	before, during result.Round
-	arrived        slow.Arrived
-	left           slow.Left
+	before, during result.Series
+	arrived        []slow.Arrived
+	left           []slow.Left
 	died           []string
 }
 
@@ -53,7 +57,7 @@ func (c slowCommand) Run(ctx context.Context) error {
 		return err
 	}
 	b.print(os.Stdout)
-	if len(b.died) > 0 || lost(b.before) > 0 || lost(b.during) > 0 {
+	if len(b.died) > 0 || lost(b.before)+lost(b.during) > 0 {
 		return fmt.Errorf("%w: died: %v; live links not redirected: %d before, %d during", errBound, b.died, lost(b.before), lost(b.during))
 	}
 	return nil
@@ -80,37 +84,55 @@ func (c slowCommand) besiege(ctx context.Context, f *fleet, keys *load.Keys) (b 
 	if err := warm(ctx, f.edges[0], keys, keys.Len()); err != nil {
 		return b, err
 	}
+	attack := slow.Attack{
+		Edge: f.edges[0].Addr, Link: string(keys.At(0)), Slow: c.Slow, Arrival: arrival, Rate: c.UnknownRate,
+		Span: time.Duration(float64(c.Unknown) / float64(c.Rounds) / c.UnknownRate * float64(time.Second)),
+	}
+	for i := range c.Rounds {
+		if i > 0 && !pause(ctx, departure) {
+			return b, ctx.Err()
+		}
+		if err := c.round(ctx, f, keys, attack, &b); err != nil {
+			return b, err
+		}
+	}
+	b.died = dead(map[string]*stack.Node{"edge": f.edges[0], "control": f.controls[0]})
+	return b, nil
+}
+
+// round adds to b a calm and an attack.
+func (c slowCommand) round(ctx context.Context, f *fleet, keys *load.Keys, attack slow.Attack, b *besieged) (err error) {
 	target, err := load.ParseTarget(f.edges[0].URL())
 	if err != nil {
-		return b, err
+		return err
 	}
-	click := func(span time.Duration) (result.Round, error) {
-		return load.Run(ctx, load.Options{
+	click := func(to *result.Series, span time.Duration) error {
+		clicked, err := load.Run(ctx, load.Options{
 			Targets: []load.Target{target}, Connections: 16, Rate: c.Rate, Warmup: time.Second, Duration: span,
 			Source: load.Request{Paths: keys.InTurn(), Clients: 1 << 20}.Source(),
 		})
+		to.Rounds = append(to.Rounds, clicked)
+		return err
 	}
-	if b.before, err = click(c.Calm); err != nil {
-		return b, err
-	}
-	attack := slow.Attack{
-		Edge: f.edges[0].Addr, Link: string(keys.At(0)), Slow: c.Slow, Arrival: arrival, Rate: c.UnknownRate,
-		Span: time.Duration(float64(c.Unknown) / c.UnknownRate * float64(time.Second)),
+	if err := click(&b.before, c.Calm); err != nil {
+		return err
 	}
 	attackers, err := startAttackers(ctx, f.dir, attack)
 	if err != nil {
-		return b, err
+		return err
 	}
 	defer func() { err = errors.Join(err, attackers.stop()) }()
-	if b.arrived, err = read[slow.Arrived](attackers); err != nil {
-		return b, err
+	arrived, err := read[slow.Arrived](attackers)
+	if err != nil {
+		return err
 	}
-	if b.during, err = click(attack.Span); err != nil {
-		return b, err
+	b.arrived = append(b.arrived, arrived)
+	if err := click(&b.during, attack.Span); err != nil {
+		return err
 	}
-	b.left, err = read[slow.Left](attackers)
-	b.died = dead(map[string]*stack.Node{"edge": f.edges[0], "control": f.controls[0]})
-	return b, err
+	left, err := read[slow.Left](attackers)
+	b.left = append(b.left, left)
+	return err
 }
 
 // dead returns the names of those that have ended, and how.
@@ -126,21 +148,41 @@ func dead(nodes map[string]*stack.Node) (died []string) {
 }
 
 // lost returns how many clicks were not redirected.
-func lost(r result.Round) int64 { return r.Requests - r.Statuses[302] }
+func lost(s result.Series) (clicks int64) {
+	for _, r := range s.Rounds {
+		clicks += r.Requests - r.Statuses[302]
+	}
+	return clicks
+}
 
 func (b besieged) print(out io.Writer) {
-	fmt.Fprintln(out, "| | asked | not redirected | p50 ms | p99 ms |\n|---|--:|--:|--:|--:|")
-	row := func(name string, r result.Round) {
-		fmt.Fprintf(out, "| live links, %s | %d | %d | %.2f | %.2f |\n", name, r.Requests, lost(r), r.Latencies.P50/1000, r.Latencies.P99/1000)
+	p50 := func(r result.Round) float64 { return r.Latencies.P50 / 1000 }
+	p99 := func(r result.Round) float64 { return r.Latencies.P99 / 1000 }
+	half, _ := b.during.Against(b.before, p50)
+	tail, times := b.during.Against(b.before, p99)
+	fmt.Fprintln(out, "| round | slow connections | cut off | unknown codes | a second | p50 ms before | during | times | p99 ms before | during | times |\n"+
+		"|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+	var live, codes int64
+	answers := map[int]int64{}
+	failures := map[string]int64{}
+	for i, during := range b.during.Rounds {
+		before, guesses := b.before.Rounds[i], b.left[i].Guesses
+		fmt.Fprintf(out, "| %d | %d | %d | %d | %.0f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", i+1, b.arrived[i].Open, b.left[i].Cut,
+			guesses.Requests, guesses.Rate(), p50(before), p50(during), half[i], p99(before), p99(during), tail[i])
+		live += before.Requests + during.Requests
+		codes += guesses.Requests
+		for status, n := range guesses.Statuses {
+			answers[status] += n
+		}
+		for failure, n := range guesses.Failures {
+			failures[failure] += n
+		}
 	}
-	row("before", b.before)
-	row("during", b.during)
-	fmt.Fprintf(out, "| during / before | | | %.2f | %.2f (expected ≤ %d) |\n", b.during.Latencies.P50/b.before.Latencies.P50,
-		b.during.Latencies.P99/b.before.Latencies.P99, siegeRatio)
 	died := "none"
 	if len(b.died) > 0 {
 		died = strings.Join(b.died, ", ")
 	}
-	fmt.Fprintf(out, "\nslow connections: %d at once, cut off %d times\nunknown codes: %d asked for, %.0f a second, statuses %v, failures %v\nprocesses that died: %s\n",
-		b.arrived.Open, b.left.Cut, b.left.Guesses.Requests, b.left.Guesses.Rate(), b.left.Guesses.Statuses, b.left.Guesses.Failures, died)
+	fmt.Fprintf(out, "\np99 of live links during / before, median of the rounds: %.2f (expected ≤ %d)\nlive links: %d clicks, %d not redirected\n"+
+		"unknown codes: %d asked for, statuses %v, failures %v\nprocesses that died: %s\n",
+		times, siegeRatio, live, lost(b.before)+lost(b.during), codes, answers, failures, died)
 }

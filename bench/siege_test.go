@@ -13,13 +13,19 @@ func testSlow(t *testing.T, f *fleet) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := slowCommand{Slow: 100, Unknown: 1000, UnknownRate: 1000, Rate: 100, Calm: time.Second}
+	command := slowCommand{Rounds: 2, Slow: 100, Unknown: 1000, UnknownRate: 1000, Rate: 100, Calm: time.Second}
 	b, err := command.besiege(t.Context(), f, load.NewKeys(keys[0].path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(b.died) > 0 || b.before.Requests == 0 || b.during.Requests == 0 || lost(b.before)+lost(b.during) > 0 || b.arrived.Open == 0 ||
-		b.left.Guesses.Statuses[404] < max(b.left.Guesses.Requests*9/10, int64(command.Unknown/2)) {
-		t.Errorf("before %+v, during %+v, unknown %+v, %d slow connections, died %v", b.before, b.during, b.left.Guesses, b.arrived.Open, b.died)
+	if len(b.died) > 0 || lost(b.before)+lost(b.during) > 0 || len(b.during.Rounds) != command.Rounds {
+		t.Errorf("before %+v, during %+v, died %v", b.before, b.during, b.died)
+	}
+	for i, left := range b.left {
+		asked := left.Guesses.Requests
+		if b.before.Rounds[i].Requests == 0 || b.during.Rounds[i].Requests == 0 || b.arrived[i].Open == 0 ||
+			left.Guesses.Statuses[404] < max(asked*9/10, int64(command.Unknown/command.Rounds/2)) {
+			t.Errorf("round %d: before %+v, during %+v, unknown %+v, %d slow connections", i, b.before.Rounds[i], b.during.Rounds[i], left.Guesses, b.arrived[i].Open)
+		}
 	}
 }
