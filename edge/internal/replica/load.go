@@ -65,15 +65,20 @@ func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
 	defer observe(r.counts.misses, time.Now())
 	epoch := r.stamps.epoch.Load()
 	value, err := r.fetch(hash, key, domain)
-	if err != nil && unreachable(err) && r.stamps.epoch.Load() != epoch {
-		// Postgres came back meanwhile, and everything was forgotten, also what this click would have been told.
-		value, err = r.fetch(hash, key, domain)
-	}
 	if err == nil || !unreachable(err) {
 		return value, err
 	}
+	e := r.remembered(hash, []byte(key))
+	if r.stamps.epoch.Load() != epoch {
+		// Postgres came back meanwhile, and everything was forgotten, also what this click would have been told.
+		value, err = r.fetch(hash, key, domain)
+		if err == nil || !unreachable(err) {
+			return value, err
+		}
+		e = r.remembered(hash, []byte(key))
+	}
 	hold := r.options.Lease + r.options.StaleIfError
-	if e := r.remembered(hash, []byte(key)); e != nil && r.options.StaleIfError > 0 && r.lease.Load().covers(time.Now(), hold) {
+	if e != nil && r.options.StaleIfError > 0 && r.lease.Load().covers(time.Now(), hold) {
 		r.counts.stale.Add(1)
 		return e.value(), nil
 	}
