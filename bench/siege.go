@@ -17,13 +17,13 @@ import (
 
 // slowCommand holds slow connections to an edge and asks it for codes that no link has, while live links are clicked on.
 type slowCommand struct {
-	Rounds      int           `default:"5" help:"How often the attack comes, each time after a calm: what it costs is the median of the rounds."`
+	Rounds      int           `default:"20" help:"How often the attack comes, each time after a calm: what it costs is the median of the rounds."`
 	Slow        int           `default:"5000" help:"Slow connections."`
 	Unknown     int           `default:"1000000" help:"Requests for unknown codes in all rounds, each for another one."`
 	UnknownRate float64       `default:"5000" help:"How many of them a second."`
 	Rate        float64       `default:"1000" help:"Clicks on live links a second."`
 	Links       int           `default:"100" help:"Live links."`
-	Calm        time.Duration `default:"30s" help:"How long live links are clicked on before each attack."`
+	Calm        time.Duration `default:"10s" help:"How long live links are clicked on before each attack."`
 	Log         string        `help:"File for what the programs write." type:"path"`
 }
 
