@@ -6,8 +6,8 @@ SERVERS := deploy/local/install.sh postgresql redis
 # What tests drive besides.
 DRIVEN := deploy/local/install.sh chromium nginx wrk
 # These take all cores, for Chromium, compilers and whole fleets, or count by the second what has to be done in time: each runs alone.
-ALONE := ./control ./edge ./bench ./bench/broken ./deploy/local ./deploy/examples ./shared/testbrowser
-OTHERS := $$($(GO) list ./... | grep -vE '/(control|edge|bench|bench/broken|deploy/local|deploy/examples|shared/testbrowser)$$')
+ALONE := ./control ./edge ./bench/... ./deploy/local ./deploy/examples ./shared/testbrowser
+OTHERS := $$($(GO) list ./... | grep -vE '^deeplink/(control|edge|bench|bench/.*|deploy/local|deploy/examples|shared/testbrowser)$$')
 
 .DEFAULT_GOAL := help
 .PHONY: help run test race check deps rules manifests fuzz vuln bench migrate
@@ -26,13 +26,13 @@ test: ## every test, with a private PostgreSQL and Redis
 	$(TEST) -p 1 $(ALONE)
 
 # Pages run in Chromium, and whole fleets and broken builds in processes of their own: there the detector sees nothing.
-ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|NoFailoverLoses|RunThroughARestore|ContendersDoTheSame
+ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|NoFailoverLoses|NoSiegeLoses|EveryPatchFits|RunThroughARestore|ContendersDoTheSame
 
 race: ## the tests under the race detector, but those of pages, whole fleets and broken builds
 	@$(SERVERS)
 	@$(DRIVEN)
 	$(TEST) -race $(OTHERS)
-	$(TEST) -race -p 1 -skip '$(ELSEWHERE)' $(filter-out ./bench/broken,$(ALONE))
+	$(TEST) -race -p 1 -skip '$(ELSEWHERE)' $(ALONE)
 
 check: deps rules manifests race ## format, vet, staticcheck, imports, alerts, manifests, race, the commands of the documents
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

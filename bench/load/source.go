@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// DesktopAgent is the User-Agent of a browser on a desk, where a link opens no app.
+const DesktopAgent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+
 // Source gives the requests of one connection one after the other. Only that connection's goroutine calls it.
 type Source interface {
 	// Next returns a whole request, header and body. It is sent before Next is called again, which may use the same memory.

@@ -1,0 +1,56 @@
+package fill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// An entry of a search index goes into some sixty places of a tree: all of them at once, in order, is faster.
+const searchIndexesSQL = `
+	select c.relname, pg_get_indexdef(c.oid)
+	from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam
+	where i.indrelid = 'links'::regclass and a.amname = 'gin'`
+
+// indexed calls load, with --rebuild while there are no search indexes. They come back however load ends, unless this process is killed.
+func (c Command) indexed(ctx context.Context, owner *pgx.Conn, load func(context.Context) error) (err error) {
+	if !c.Rebuild {
+		return load(ctx)
+	}
+	rows, _ := owner.Query(ctx, searchIndexesSQL)
+	definitions := make(map[string]string)
+	var name, definition string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &definition}, func() error { definitions[name] = definition; return nil }); err != nil {
+		return fmt.Errorf("find the search indexes: %w", err)
+	}
+	defer func() { err = errors.Join(err, buildIndexes(context.WithoutCancel(ctx), c.Database, definitions)) }()
+	for name := range definitions {
+		if _, err := owner.Exec(ctx, `drop index `+pgx.Identifier{name}.Sanitize()); err != nil {
+			return fmt.Errorf("drop a search index: %w", err)
+		}
+	}
+	return load(ctx)
+}
+
+// buildIndexes works on a connection of its own: one on which a statement was given up is closed.
+func buildIndexes(ctx context.Context, database string, definitions map[string]string) error {
+	owner, err := pgx.Connect(ctx, database)
+	if err != nil {
+		return fmt.Errorf("build the search indexes: %w", err)
+	}
+	defer owner.Close(ctx)
+	if _, err := owner.Exec(ctx, `set maintenance_work_mem = '512MB'`); err != nil {
+		return fmt.Errorf("build the search indexes: %w", err)
+	}
+	var errs []error
+	for name, definition := range definitions {
+		there := strings.Replace(definition, "CREATE INDEX ", "CREATE INDEX IF NOT EXISTS ", 1)
+		if _, err := owner.Exec(ctx, there); err != nil {
+			errs = append(errs, fmt.Errorf("build %s (%s): %w", name, definition, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,215 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/bench/load"
+)
+
+// writesPerKey and readsPerKey are a little less than the 100 and 1,000 a second that control takes of a server key.
+const writesPerKey, readsPerKey = 90, 900
+
+// backend is the backend of an organization: what it calls outside the rounds, and the links that it made. Those have a tag by which they
+// are found again.
+type backend struct {
+	base, key, tag string
+	client         *http.Client
+	pace           *time.Ticker
+	links          []ownLink
+	unswept        atomic.Bool // there are links that sweep has to delete
+}
+
+type ownLink struct{ id, path string }
+
+func newBackend(base, key string, config *tls.Config) *backend {
+	return &backend{
+		base: base, key: key, tag: fmt.Sprintf("bench-load-%08x", rand.Uint32()), pace: time.NewTicker(time.Second / writesPerKey),
+		client: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 16}},
+	}
+}
+
+// call makes one call that has to be answered with the status wanted, and decodes the answer into to unless that is nil.
+func (b *backend) call(ctx context.Context, method, path string, body []byte, want int, to any) (*http.Response, error) {
+	if method != http.MethodGet {
+		select {
+		case <-b.pace.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return b.callNow(ctx, method, path, body, want, to)
+}
+
+// callNow is call for who waited already.
+func (b *backend) callNow(ctx context.Context, method, path string, body []byte, want int, to any) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, b.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+b.key)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := b.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != want {
+		return response, fmt.Errorf("%s %s was answered %d: %s", method, path, response.StatusCode, text)
+	}
+	if to == nil {
+		return response, nil
+	}
+	return response, json.Unmarshal(text, to)
+}
+
+func (b *backend) newLink() []byte {
+	return fmt.Appendf(nil, `{"path":"/load","fallbackUrl":"https://example.com/load","tags":["%s"]}`, b.tag)
+}
+
+// make makes a link.
+func (b *backend) make(ctx context.Context) (ownLink, error) {
+	var link struct{ ID, URL string }
+	b.unswept.Store(true)
+	if _, err := b.call(ctx, http.MethodPost, "/links", b.newLink(), http.StatusCreated, &link); err != nil {
+		return ownLink{}, err
+	}
+	short, err := url.Parse(link.URL)
+	if err != nil {
+		return ownLink{}, err
+	}
+	return ownLink{link.ID, short.Path}, nil
+}
+
+// makeAll makes links that are clicked, edited and read.
+func (b *backend) makeAll(ctx context.Context, count int) error {
+	for range count {
+		link, err := b.make(ctx)
+		if err != nil {
+			return err
+		}
+		b.links = append(b.links, link)
+	}
+	return nil
+}
+
+// idPaths are the paths of the API of the links that were made.
+func (b *backend) idPaths() *load.Keys {
+	var paths []string
+	for _, link := range b.links {
+		paths = append(paths, "/links/"+link.id)
+	}
+	return load.NewKeys(paths...)
+}
+
+// sweep deletes all links with the tag.
+func (b *backend) sweep(ctx context.Context) error {
+	if !b.unswept.Load() {
+		return nil
+	}
+	for {
+		var page struct {
+			Data []struct{ ID string }
+		}
+		if _, err := b.call(ctx, http.MethodGet, "/links?limit=100&tag="+b.tag, nil, http.StatusOK, &page); err != nil {
+			return err
+		}
+		if len(page.Data) == 0 {
+			b.unswept.Store(false)
+			return nil
+		}
+		for _, link := range page.Data {
+			if _, err := b.call(ctx, http.MethodDelete, "/links/"+link.ID, nil, http.StatusOK, nil); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// sweep deletes the links that were made. Whoever does not want to wait interrupts it.
+func (l *loading) sweep() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if slices.ContainsFunc(l.backends, func(b *backend) bool { return b.unswept.Load() }) {
+		fmt.Fprintln(os.Stderr, "deleting the links that were made; Ctrl-C leaves them")
+	}
+	var group errgroup.Group
+	for _, b := range l.backends {
+		group.Go(func() error {
+			if err := b.sweep(ctx); err != nil {
+				return fmt.Errorf("links with the tag %s are left: %w", b.tag, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+}
+
+// findLinks gets the links that the scenarios need: named by --keys or --prefix, or made.
+func (l *loading) findLinks(ctx context.Context) error {
+	var needs scenario
+	for _, name := range l.Scenarios {
+		s := scenarios[name]
+		if s.keys && len(l.backends) == 0 {
+			return fmt.Errorf("%s calls the API: --server-key is missing", name)
+		}
+		needs.clicks, needs.made = needs.clicks || s.clicks, needs.made || s.made
+	}
+	named := l.Keys != "" || l.Prefix != ""
+	if needs.clicks && !named && len(l.backends) == 0 {
+		return errors.New("which links? --keys or --prefix names them, with --server-key some are made")
+	}
+	if needs.made || needs.clicks && !named {
+		if err := l.makeLinks(ctx); err != nil {
+			return fmt.Errorf("make links: %w", err)
+		}
+	}
+	if l.Keys == "" {
+		return nil
+	}
+	var err error
+	l.keys, err = load.ReadKeys(l.Keys)
+	return err
+}
+
+// makeLinks makes as many as are wanted, and clicks go to them until others are named.
+func (l *loading) makeLinks(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, b := range l.backends {
+		group.Go(func() error { return b.makeAll(ctx, (l.Links+len(l.backends)-1)/len(l.backends)) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	var paths []string
+	for _, b := range l.backends {
+		for _, link := range b.links {
+			paths = append(paths, link.path)
+		}
+	}
+	if l.Prefix == "" {
+		l.keys = load.NewKeys(paths...)
+	}
+	return nil
+}
