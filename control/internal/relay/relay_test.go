@@ -34,6 +34,7 @@ type fixture struct {
 	owner  *pgxpool.Pool
 	redis  redis.UniversalClient
 	server *daemon.Redis
+	aged   *view // what stoodStill has put in the place of a look
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -100,20 +101,21 @@ func (f *fixture) edge(t *testing.T, slot, incarnation string, lease, hold time.
 	f.exec(t, `insert into edges (slot, incarnation, lease_ms, hold_ms) values ($1, $2, $3, $4)`, slot, incarnation, lease.Milliseconds(), hold.Milliseconds())
 }
 
-// stoodStill reports whether control has seen the row stand still for its hold, and has that time pass.
+// stoodStill reports whether control has seen the row stand still for its hold, and has that time pass. What it says counts when a look has
+// gone on from there: one that had begun before puts back what it knew.
 func (f *fixture) stoodStill(who process) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := f.view.edges[who]
 	passed := f.view.begun.Add(-drift(e.hold))
 	if e.moved.Before(passed) {
-		return true
+		return f.view != f.aged
 	}
 	later := *f.view
 	later.edges = maps.Clone(later.edges)
 	e.moved = passed.Add(-time.Second)
 	later.edges[who] = e
-	f.view = &later
+	f.view, f.aged = &later, &later
 	return false
 }
 
