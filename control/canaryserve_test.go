@@ -12,34 +12,35 @@ import (
 
 	"go.uber.org/goleak"
 
-	"deeplink/shared/daemon"
+	"deeplink/control/internal/testenv"
+	"deeplink/shared/devservers"
 )
 
 // edge starts an edge as an operator has it and waits until it is ready.
-func (w *world) edge(path string) *daemon.Program {
-	w.t.Helper()
-	address, admin := freeAddress(w.t), freeAddress(w.t)
-	settings := environment("DATABASE_URL="+w.db.EdgeURL, "REDIS_URL="+w.redis.URL(), "LINK_BASE_URL="+testLinkBase,
+func (w *testEnv) edge(path string) *devservers.Program {
+	w.T.Helper()
+	address, admin := testenv.FreeAddress(w.T), testenv.FreeAddress(w.T)
+	settings := testenv.Environ("DATABASE_URL="+w.DB.EdgeURL, "REDIS_URL="+w.Redis.URL(), "LINK_BASE_URL="+testLinkBase,
 		"EDGE_ADDR="+address, "EDGE_ADMIN_ADDR="+admin, "EDGE_DRAIN=0s", "EDGE_CACHE_BYTES=16777216")
-	program, err := daemon.StartProgram(path, nil, settings, new(lockedBuffer))
+	program, err := devservers.StartProgram(path, nil, settings, new(logBuffer))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(func() {
+	w.T.Cleanup(func() {
 		if err := program.Stop(context.Background(), 20*time.Second); err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 		}
 	})
-	p := &process{t: w.t, admin: "http://" + admin}
-	p.awaitReady()
+	p := &process{&testenv.Control{T: w.T, Admin: "http://" + admin}}
+	p.AwaitReady()
 	return program
 }
 
 // reached returns an error unless the canary's metrics are at least so high.
-func (p *process) reached(expected counts) error {
-	exposed := p.metrics()
+func (p *process) reached(expected map[string]float64) error {
+	exposed := p.Metrics()
 	for name, n := range expected {
-		if got := metric(exposed, name); got < n {
+		if got := testenv.CanaryMetric(exposed, name); got < n {
 			return fmt.Errorf("%s is %v, expected %v", name, got, n)
 		}
 	}
@@ -48,7 +49,7 @@ func (p *process) reached(expected counts) error {
 
 func TestCanariesOfTwoControlsFindTwoEdgesRight(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	path := filepath.Join(t.TempDir(), "edge")
 	if output, err := exec.Command("go", "build", "-o", path, "deeplink/edge").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, output)
@@ -58,12 +59,12 @@ func TestCanariesOfTwoControlsFindTwoEdgesRight(t *testing.T) {
 	var controls []*process
 	began := time.Now()
 	for range 2 {
-		controls = append(controls, start(t, w.db.ControlURL, w.redis.URL(), "--control-canary=1s"))
+		controls = append(controls, start(t, w.DB.ControlURL, w.Redis.URL(), "--control-canary=1s"))
 	}
 	for _, p := range controls {
-		p.awaitReady()
+		p.AwaitReady()
 		await(t, "two rounds", func() error {
-			return p.reached(counts{
+			return p.reached(map[string]float64{
 				`rounds_total{result="success"}`: 2, `checks_total{result="fresh"}`: 16, `propagation_seconds_count{change="create"}`: 2,
 				`propagation_seconds_count{change="edit"}`: 2, `propagation_seconds_count{change="delete"}`: 2, "served_seconds_count": 4,
 				"edges": 2, "last_success_timestamp_seconds": float64(began.Unix()),
@@ -72,12 +73,12 @@ func TestCanariesOfTwoControlsFindTwoEdgesRight(t *testing.T) {
 		for name, n := range map[string]float64{
 			"violations_total": 0, `checks_total{result="unexpected"}`: 0, "edges": 2, "edges_without_address": 0,
 		} {
-			if got := metric(p.metrics(), name); got != n {
+			if got := testenv.CanaryMetric(p.Metrics(), name); got != n {
 				t.Errorf("%s is %v, expected %v", name, got, n)
 			}
 		}
 	}
-	if all, err := w.store.Organizations(t.Context()); err != nil || len(all) != 1 {
+	if all, err := w.Store.Organizations(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("organizations %+v, %v; expected one", all, err)
 	}
 	if err := second.Kill(); err != nil {
@@ -85,34 +86,34 @@ func TestCanariesOfTwoControlsFindTwoEdgesRight(t *testing.T) {
 	}
 	for _, p := range controls {
 		await(t, "a round with a dead edge", func() error {
-			return p.reached(counts{`rounds_total{result="failed"}`: 1, `checks_total{result="unreachable"}`: 1, "edges": 2})
+			return p.reached(map[string]float64{`rounds_total{result="failed"}`: 1, `checks_total{result="unreachable"}`: 1, "edges": 2})
 		})
-		if n := metric(p.metrics(), "violations_total"); n != 0 {
+		if n := testenv.CanaryMetric(p.Metrics(), "violations_total"); n != 0 {
 			t.Errorf("%v violations of a dead edge", n)
 		}
-		if status, body := p.ready(); status != http.StatusOK {
+		if status, body := p.Ready(); status != http.StatusOK {
 			t.Errorf("readiness: %d %s, expected 200", status, body)
 		}
 		// Between two rounds: of a create that it breaks off a control does not know whether it was made.
-		rounds := metric(p.metrics(), `rounds_total{result="failed"}`)
-		await(t, "the end of a round", func() error { return p.reached(counts{`rounds_total{result="failed"}`: rounds + 1}) })
-		p.stop()
+		rounds := testenv.CanaryMetric(p.Metrics(), `rounds_total{result="failed"}`)
+		await(t, "the end of a round", func() error { return p.reached(map[string]float64{`rounds_total{result="failed"}`: rounds + 1}) })
+		p.Stop()
 	}
-	if left := w.canaryLinks(); left != "" {
+	if left := w.CanaryLinks(); left != "" {
 		t.Errorf("links are left: %s", left)
 	}
 }
 
 func TestNoCanaryByItsSetting(t *testing.T) {
 	t.Parallel()
-	without, with := newWorld(t), newWorld(t)
+	without, with := newTestEnv(t), newTestEnv(t)
 	p := without.serve("--control-canary=0s")
 	other := with.serve("--control-canary=1s")
-	await(t, "two rounds of another control", func() error { return other.reached(counts{`rounds_total{result="unchecked"}`: 2}) })
-	if all, err := without.store.Organizations(t.Context()); err != nil || len(all) != 0 {
+	await(t, "two rounds of another control", func() error { return other.reached(map[string]float64{`rounds_total{result="unchecked"}`: 2}) })
+	if all, err := without.Store.Organizations(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("organizations %+v, %v; expected none", all, err)
 	}
-	if strings.Contains(p.metrics(), "canary") {
+	if strings.Contains(p.Metrics(), "canary") {
 		t.Error("there are metrics of a canary")
 	}
 }
@@ -128,7 +129,7 @@ func TestIntervalOfTheCanaryIsBounded(t *testing.T) {
 			arguments = append(arguments, "--control-canary="+value)
 			expected, _ = time.ParseDuration(value)
 		}
-		c, _, err := parseCommand(arguments, new(lockedBuffer), new(lockedBuffer), func(int) {})
+		c, _, err := parseCommand(arguments, new(logBuffer), new(logBuffer), func(int) {})
 		if (err == nil) != good || good && c.Serve.Canary != expected {
 			t.Errorf("%q: %v, %v; expected that it is taken: %v", value, c.Serve.Canary, err, good)
 		}
@@ -137,16 +138,16 @@ func TestIntervalOfTheCanaryIsBounded(t *testing.T) {
 
 // TestCanaryLeavesNoGoroutineBehind is not parallel: it looks at all goroutines.
 func TestCanaryLeavesNoGoroutineBehind(t *testing.T) {
-	w := newWorld(t)
-	w.stubborn(0)
+	w := newTestEnv(t)
+	w.NewStaleEdge(0)
 	before := goleak.IgnoreCurrent()
-	p := start(t, w.db.ControlURL, w.redis.URL(), "--control-canary=1s")
-	p.awaitReady()
-	await(t, "a round", func() error { return p.reached(counts{`rounds_total{result="success"}`: 1}) })
-	if code := p.stop(); code != 0 {
+	p := start(t, w.DB.ControlURL, w.Redis.URL(), "--control-canary=1s")
+	p.AwaitReady()
+	await(t, "a round", func() error { return p.reached(map[string]float64{`rounds_total{result="success"}`: 1}) })
+	if code := p.Stop(); code != 0 {
 		t.Errorf("exit code %d, expected 0", code)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	w.pool.Reset()
+	w.Pool.Reset()
 	goleak.VerifyNone(t, before)
 }

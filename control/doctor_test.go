@@ -13,25 +13,28 @@ import (
 	"testing"
 	"time"
 
+	"deeplink/control/internal/doctor"
+	"deeplink/control/internal/edgeclient"
+	"deeplink/control/internal/testenv"
 	"deeplink/shared/bus"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
 // liveEdge keeps the row of an edge moving until the test ends.
-func (w *world) liveEdge(slot, address string) {
-	w.t.Helper()
-	w.exec(`insert into edges (slot, incarnation, lease_ms, hold_ms, address) values ($1, gen_random_uuid(), 2000, 122000, nullif($2, ''))`, slot, address)
+func (w *testEnv) liveEdge(slot, address string) {
+	w.T.Helper()
+	w.Exec(`insert into edges (slot, incarnation, lease_ms, hold_ms, address) values ($1, gen_random_uuid(), 2000, 122000, nullif($2, ''))`, slot, address)
 	w.repeat(`update edges set renewals = renewals + 1 where slot = $1`, slot)
 }
 
 // repeat runs a statement again and again until the test ends.
-func (w *world) repeat(sql string, arguments ...any) {
+func (w *testEnv) repeat(sql string, arguments ...any) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() {
 		for ctx.Err() == nil {
-			if _, err := w.pool.Exec(ctx, sql, arguments...); err != nil && ctx.Err() == nil {
-				w.t.Errorf("%s: %v", sql, err)
+			if _, err := w.Pool.Exec(ctx, sql, arguments...); err != nil && ctx.Err() == nil {
+				w.T.Errorf("%s: %v", sql, err)
 				return
 			}
 			select {
@@ -40,7 +43,7 @@ func (w *world) repeat(sql string, arguments ...any) {
 			}
 		}
 	})
-	w.t.Cleanup(func() { cancel(); group.Wait() })
+	w.T.Cleanup(func() { cancel(); group.Wait() })
 }
 
 // answering returns the address of a server that answers as an edge of the version.
@@ -48,31 +51,31 @@ func answering(t *testing.T, version string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" && r.Host == "go.example.com" {
-			w.Header().Set(versionHeader, version)
+			w.Header().Set(edgeclient.VersionHeader, version)
 		}
 	}))
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()
 }
 
-func (w *world) doctor(flags ...string) (examination, outcome) {
-	w.t.Helper()
+func (w *testEnv) doctor(flags ...string) (doctor.Examination, outcome) {
+	w.T.Helper()
 	got := w.command(append([]string{"doctor", "--format=json"}, flags...)...)
 	if got.stdout == "" {
-		w.t.Fatalf("%+v, expected a result", got)
+		w.T.Fatalf("%+v, expected a result", got)
 	}
-	result := into[examination](w.t, reply{body: []byte(got.stdout)})
+	result := testenv.DecodeReply[doctor.Examination](w.T, reply{Body: []byte(got.stdout)})
 	if (result.Errors > 0) != (got.code == exitFailed) || result.Errors == 0 && got.code != 0 {
-		w.t.Errorf("exit code %d with %d errors", got.code, result.Errors)
+		w.T.Errorf("exit code %d with %d errors", got.code, result.Errors)
 	}
 	return result, got
 }
 
-// faults returns the checks that are not ok. That the servers of tests do without fsync is none, nor is what other tests take of their
+// faultsOf returns the checks that are not ok, without two that depend on the test servers: they run without fsync, and other tests use their
 // connections.
-func (e examination) faults() (all []string) {
+func faultsOf(e doctor.Examination) (all []string) {
 	for _, f := range e.Checks {
-		if f.Status != checkOK && f.Check != "fsync" && !(f.Check == "connections" && f.Status == checkWarning) {
+		if f.Status != doctor.OK && f.Check != "fsync" && !(f.Check == "connections" && f.Status == doctor.Warning) {
 			all = append(all, fmt.Sprintf("%s %s: %s", f.Status, f.Check, f.Found))
 			if f.Do == "" {
 				all = append(all, f.Check+" does not say what to do")
@@ -86,73 +89,75 @@ func TestDoctorNamesEachPlantedFault(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
-		plant func(t *testing.T, w *world) (flags []string)
+		plant func(t *testing.T, w *testEnv) (flags []string)
 		// expected begins each line of what is wrong; anything may follow.
 		expected []string
 	}{
-		{"none", func(t *testing.T, w *world) []string { return nil }, nil},
-		{"short URLs without TLS", func(t *testing.T, w *world) []string { return []string{"--link-base-url=http://go.example.com"} },
+		{"none", func(t *testing.T, w *testEnv) []string { return nil }, nil},
+		{"short URLs without TLS", func(t *testing.T, w *testEnv) []string { return []string{"--link-base-url=http://go.example.com"} },
 			[]string{"warning settings: LINK_BASE_URL"}},
-		{"wrong password", func(t *testing.T, w *world) []string {
-			address, err := url.Parse(w.db.ControlURL)
+		{"wrong password", func(t *testing.T, w *testEnv) []string {
+			address, err := url.Parse(w.DB.ControlURL)
 			if err != nil {
 				t.Fatal(err)
 			}
 			address.User = url.UserPassword(address.User.Username(), "sekret")
-			w.db.ControlURL = address.String()
+			w.DB.ControlURL = address.String()
 			return nil
 		}, []string{"error postgres: "}},
-		{"Redis down", func(t *testing.T, w *world) []string {
-			if err := w.redis.Kill(); err != nil {
+		{"Redis down", func(t *testing.T, w *testEnv) []string {
+			if err := w.Redis.Kill(); err != nil {
 				t.Fatal(err)
 			}
 			return nil
 		}, []string{"error redis: "}},
-		{"Redis that is a replica", func(t *testing.T, w *world) []string {
+		{"Redis that is a replica", func(t *testing.T, w *testEnv) []string {
 			w.redisCommand("replicaof", "127.0.0.1", "1")
 			return nil
 		}, []string{"error redis state: this is a replica"}},
-		{"one node of a Cluster", func(t *testing.T, w *world) []string {
-			return []string{"--redis-url=" + testredis.NewCluster(t).Servers[0].URL()}
+		{"one node of a Cluster", func(t *testing.T, w *testEnv) []string {
+			return []string{"--redis-url=" + testkit.NewRedisCluster(t).Servers[0].URL()}
 		}, []string{"error redis state: this is one node of a Cluster"}},
-		{"a Sentinel as if it were Redis", func(t *testing.T, w *world) []string {
-			return []string{"--redis-url=" + testredis.NewSentinels(t).Watch[0].URL()}
+		{"a Sentinel as if it were Redis", func(t *testing.T, w *testEnv) []string {
+			return []string{"--redis-url=" + testkit.NewSentinels(t).Watch[0].URL()}
 		}, []string{"error redis pub/sub: publish", "error redis state: this is a Sentinel"}},
-		{"no fault, with a Cluster", func(t *testing.T, w *world) []string { return []string{"--redis-url=" + testredis.NewCluster(t).URL()} }, nil},
-		{"no fault, with Sentinels", func(t *testing.T, w *world) []string {
-			return []string{"--redis-url=" + testredis.NewSentinels(t).URL()}
+		{"no fault, with a Cluster", func(t *testing.T, w *testEnv) []string {
+			return []string{"--redis-url=" + testkit.NewRedisCluster(t).URL()}
 		}, nil},
-		{"Redis that writes all to disk", func(t *testing.T, w *world) []string {
+		{"no fault, with Sentinels", func(t *testing.T, w *testEnv) []string {
+			return []string{"--redis-url=" + testkit.NewSentinels(t).URL()}
+		}, nil},
+		{"Redis that writes all to disk", func(t *testing.T, w *testEnv) []string {
 			w.redisCommand("config", "set", "appendonly", "yes")
 			return nil
 		}, []string{"warning redis state: it writes an append-only file"}},
-		{"read only", func(t *testing.T, w *world) []string {
-			w.db.ControlURL += "&default_transaction_read_only=on"
+		{"read only", func(t *testing.T, w *testEnv) []string {
+			w.DB.ControlURL += "&default_transaction_read_only=on"
 			return nil
 		}, []string{"error primary: transactions are read only"}},
 		{"missing grant", in(`revoke update on links from deeplink_control`), []string{"error grants: the role lacks UPDATE on links"}},
 		{"missing right to a function", in(`revoke execute on function purge_audit_log() from deeplink_control`), []string{"error grants: the role lacks EXECUTE of purge_audit_log()"}},
 		{"more rights than needed", in(`grant truncate on links to deeplink_control`), []string{"warning grants: the role can do more than control needs: TRUNCATE on links"}},
-		{"the owner's login", func(t *testing.T, w *world) []string { w.db.ControlURL = w.db.URL; return nil },
+		{"the owner's login", func(t *testing.T, w *testEnv) []string { w.DB.ControlURL = w.DB.URL; return nil },
 			[]string{"warning grants: the role can do more than control needs: superuser"}},
 		{"synchronous_commit off", inDatabase(`alter database %s set synchronous_commit = off`), []string{"warning synchronous_commit: it is off"}},
 		{"missing migration", in(`delete from goose_db_version where version_id = 10`), []string{"error migrations: the database lacks [10]"}},
 		{"migration of a newer control", in(`insert into goose_db_version (version_id, is_applied) values (9999, true)`), []string{"warning migrations: the database has [9999]"}},
 		{"stale edge", in(`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('dead', gen_random_uuid(), 1000, 1000)`),
-			[]string{"error edge leases: no sign of life in dead"}},
-		{"unreachable edge", func(t *testing.T, w *world) []string { w.liveEdge("lost", freeAddress(t)); return nil },
+			[]string{"error edge leases: not renewed: dead"}},
+		{"unreachable edge", func(t *testing.T, w *testEnv) []string { w.liveEdge("lost", testenv.FreeAddress(t)); return nil },
 			[]string{"error edge addresses: not reached: lost at"}},
-		{"edge of another version", func(t *testing.T, w *world) []string { w.liveEdge("new", answering(t, "2")); return nil },
-			[]string{"warning edge versions: new speaks 2"}},
+		{"edge of another version", func(t *testing.T, w *testEnv) []string { w.liveEdge("new", answering(t, "2")); return nil },
+			[]string{"warning edge versions: new has 2"}},
 		{"edges of two releases", in(`update edges set release = 'v1'; insert into edges (slot, incarnation, lease_ms, hold_ms, release) values ('dead', gen_random_uuid(), 1000, 1000, 'v2')`),
-			[]string{"error edge leases: no sign of life in dead", "warning releases: v1: healthy; v2: dead"}},
-		{"two edges in one slot", func(t *testing.T, w *world) []string {
-			w.exec(`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('both', gen_random_uuid(), 2000, 2000)`)
+			[]string{"error edge leases: not renewed: dead", "warning releases: v1: healthy; v2: dead"}},
+		{"two edges in one slot", func(t *testing.T, w *testEnv) []string {
+			w.Exec(`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('both', gen_random_uuid(), 2000, 2000)`)
 			w.repeat(`update edges set incarnation = gen_random_uuid() where slot = 'both'`)
 			return nil
-		}, []string{"error edge slots: slot both changed hands"}},
-		{"two slots at one address", func(t *testing.T, w *world) []string {
-			address := answering(t, version)
+		}, []string{"error edge slots: slot both changed its edge"}},
+		{"two slots at one address", func(t *testing.T, w *testEnv) []string {
+			address := answering(t, edgeclient.Version)
 			w.liveEdge("one", address)
 			w.liveEdge("two", address)
 			return nil
@@ -163,22 +168,33 @@ func TestDoctorNamesEachPlantedFault(t *testing.T) {
 		{"trigger that does not fire", in(`alter table links disable trigger links_changed_update`), []string{"error triggers: disabled: links.links_changed_update"}},
 		{"missing partitions", in(`do $$ declare p text; begin
 			for p in select relname from pg_class where relname like 'events\_2%' and relkind = 'r' order by 1 desc limit 3 loop execute 'drop table ' || p; end loop; end $$`),
-			[]string{"error event partitions: there is none for"}},
+			[]string{"error event partitions: missing for"}},
+		{"missing audit partitions", in(`do $$ declare p text; begin
+			for p in select relname from pg_class where relname like 'audit\_log\_2%' and relkind = 'r' order by 1 desc limit 3 loop execute 'drop table ' || p; end loop; end $$`),
+			[]string{"error audit partitions: missing for"}},
+		{"a transaction that is open for an hour", func(t *testing.T, w *testEnv) []string {
+			w.Exec(testenv.OlderTransactions)
+			w.LeaveOpen("forgotten")
+			return nil
+		}, []string{"warning transactions: open for more than an hour: pid "}},
+		{"an owner who does not see other sessions", in(`create or replace function hidden_sessions() returns bigint language sql as 'select 3::bigint'`),
+			[]string{"warning transactions: no visible one has been open for an hour, but 3 sessions"}},
 		{"too few connections", inDatabase(`alter database %s connection limit 10`), []string{"error connections: "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			if test.name != "no edge" {
-				w.liveEdge("healthy", answering(t, version))
+				w.liveEdge("healthy", answering(t, edgeclient.Version))
 			}
-			w.exec("select make_event_partitions(7)") // that of a week from now, if the day has changed since the database was made
+			// Those of a week and of half a year from now, if the day has changed since the database was made.
+			w.Exec("select make_event_partitions(7), make_audit_partitions(6)")
 			flags := test.plant(t, w)
 			var got outcome
 			await(t, "answers in time", func() error {
-				var result examination
+				var result doctor.Examination
 				result, got = w.doctor(flags...)
-				faults := result.faults()
+				faults := faultsOf(result)
 				if slices.EqualFunc(test.expected, faults, func(expected, fault string) bool { return strings.HasPrefix(fault, expected) }) {
 					return nil
 				}
@@ -201,48 +217,48 @@ func isLate(found string) bool {
 }
 
 // in plants a fault by SQL, as the superuser.
-func in(sql string) func(*testing.T, *world) []string {
-	return func(t *testing.T, w *world) []string {
-		w.exec(sql)
+func in(sql string) func(*testing.T, *testEnv) []string {
+	return func(t *testing.T, w *testEnv) []string {
+		w.Exec(sql)
 		return nil
 	}
 }
 
 // inDatabase is in for a statement with the name of the database.
-func inDatabase(sql string) func(*testing.T, *world) []string {
-	return func(t *testing.T, w *world) []string {
-		address, err := url.Parse(w.db.URL)
+func inDatabase(sql string) func(*testing.T, *testEnv) []string {
+	return func(t *testing.T, w *testEnv) []string {
+		address, err := url.Parse(w.DB.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.exec(fmt.Sprintf(sql, strings.TrimPrefix(address.Path, "/")))
+		w.Exec(fmt.Sprintf(sql, strings.TrimPrefix(address.Path, "/")))
 		return nil
 	}
 }
 
-func (w *world) redisCommand(words ...any) {
-	w.t.Helper()
-	client, err := bus.Open(w.redis.URL())
+func (w *testEnv) redisCommand(words ...any) {
+	w.T.Helper()
+	client, err := bus.Open(w.Redis.URL())
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	defer client.Close()
 	if err := client.Do(context.Background(), words...).Err(); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 func TestDoctorPrintsACheckOnALine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.liveEdge("healthy", answering(t, version))
-	w.exec("select make_event_partitions(7)")
+	w := newTestEnv(t)
+	w.liveEdge("healthy", answering(t, edgeclient.Version))
+	w.Exec("select make_event_partitions(7), make_audit_partitions(6)")
 	var got outcome
-	var result examination
+	var result doctor.Examination
 	await(t, "answers in time", func() error {
 		got = w.command("doctor")
 		result, _ = w.doctor()
-		if late := got.code != 0 && isLate(got.stdout) || slices.ContainsFunc(result.faults(), isLate); late {
+		if late := got.code != 0 && isLate(got.stdout) || slices.ContainsFunc(faultsOf(result), isLate); late {
 			return errors.New(got.stdout)
 		}
 		return nil
@@ -261,21 +277,5 @@ func TestDoctorPrintsACheckOnALine(t *testing.T) {
 	}
 	if got := w.command("doctor", "--control-database-connections=0"); got.code != exitSettings || !strings.Contains(got.stderr, "CONTROL_DATABASE_CONNECTIONS") {
 		t.Errorf("%+v, expected the setting to be named", got)
-	}
-}
-
-func TestClocksAreJudgedBeyondTheTimeOfTheQuestion(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	for off, expected := range map[time.Duration]checkStatus{
-		0: checkOK, 900 * time.Millisecond: checkOK, -900 * time.Millisecond: checkOK, 2 * time.Second: checkWarning, -2 * time.Second: checkWarning,
-		time.Minute: checkError, -time.Minute: checkError,
-	} {
-		if got := judgeClock(at, at.Add(off), at); got.Status != expected || (got.Do == "") != (expected == checkOK) {
-			t.Errorf("%v: %+v, expected %s", off, got, expected)
-		}
-		if got := judgeClock(at, at.Add(off), at.Add(2*time.Minute)); off > 0 && got.Status != checkOK {
-			t.Errorf("%v within a question of two minutes: %+v, expected ok", off, got)
-		}
 	}
 }

@@ -1,303 +1,295 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"deeplink/control/internal/relay"
+	"deeplink/control/internal/store"
+	"deeplink/control/internal/testenv"
+	"deeplink/control/internal/transfer"
 	"deeplink/shared/catalog"
 )
 
-const fullLink = `{
-	"path": "/products/42?color=red#top", "shortCode": "Spring-Sale_1", "channel": "email",
-	"utmSource": "news", "utmMedium": "mail", "utmCampaign": "spring", "utmTerm": "boots", "utmContent": "a",
-	"fallbackUrl": "https://example.com/p/42?x=1", "og": {"title": "T", "description": "D", "imageUrl": "https://example.com/i.png"},
-	"title": "Internal", "tags": ["one", " two ", "one"], "expiry": "2030-01-31T12:00:00+01:00", "templateId": "t-1",
-	"params": {"n": 1.50, "deep": {"a": [1, "<&>"]}}, "isActive": true}`
-
-// members are the names of a link's fields in an answer: interface.md 2 and decisions.md 1.
-var members = []string{"channel", "createdAt", "domainId", "expiry", "fallbackUrl", "id", "isActive", "og", "organizationId", "params",
-	"path", "shortCode", "tags", "templateId", "title", "updatedAt", "url", "utmCampaign", "utmContent", "utmMedium", "utmSource", "utmTerm"}
-
-func names(t *testing.T, body []byte) []string {
-	t.Helper()
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(body, &object); err != nil {
-		t.Fatalf("%v in %s", err, body)
+// command runs a command of control in this process.
+func (w *testEnv) command(arguments ...string) outcome {
+	w.T.Helper()
+	var stdout, stderr logBuffer
+	arguments = append(arguments, "--database-url="+w.DB.ControlURL)
+	if !strings.Contains(strings.Join(arguments, " "), "--link-base-url") {
+		arguments = append(arguments, "--link-base-url="+testLinkBase)
 	}
-	var names []string
-	for name := range object {
-		names = append(names, name)
+	if given := strings.Join(arguments, " "); !strings.HasPrefix(given, "links export") && !strings.Contains(given, "--redis-url") {
+		arguments = append(arguments, "--redis-url="+w.Redis.URL())
 	}
-	slices.Sort(names)
-	return names
+	code := run(context.Background(), arguments, &stdout, &stderr)
+	return outcome{code, stdout.String(), stderr.String()}
 }
 
-func TestLinkIsCreatedReadChangedAndDeletedAsTheInterfaceSays(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	organization := w.organization(catalog.Scale)
-	c := w.serve().client(*organization.ServerKey)
-
-	var created reply
-	await(t, "a link about which nothing was late", func() error {
-		created = c.do("POST", "/links", fullLink)
-		if created.status != http.StatusCreated || created.header.Get(relay.Header) != "pending" {
-			return nil
-		}
-		c.do("DELETE", "/links/"+into[catalog.Link](t, created).ID, "")
-		return errors.New("pending")
-	})
-	if created.status != http.StatusCreated || created.header.Get(relay.Header) != "complete" || created.header.Get("Content-Type") != "application/json" {
-		t.Fatalf("POST /links: %s, expected 201, propagated, JSON", created)
+func (w *testEnv) export(o store.CreatedOrganization, format string) string {
+	w.T.Helper()
+	got := w.command("links", "export", "--org="+o.OrgKey, "--format="+format)
+	if got.code != 0 {
+		w.T.Fatalf("export: %+v", got)
 	}
-	if diff := cmp.Diff(members, names(t, created.body)); diff != "" {
-		t.Errorf("POST /links answers other fields (-expected +got):\n%s", diff)
-	}
-	link := into[catalog.Link](t, created)
-	if expected := testLinkBase + "/" + organization.OrgKey + "/Spring-Sale_1"; link.URL != expected {
-		t.Errorf("url %q, expected %q", link.URL, expected)
-	}
-	for _, expected := range []string{
-		`"path":"/products/42?color=red#top"`, `"tags":["one","two"]`, `"expiry":"2030-01-31T11:00:00.000Z"`,
-		`"params":{"n":1.50,"deep":{"a":[1,"<&>"]}}`, `"isActive":true`, `"organizationId":"` + organization.ID + `"`,
-	} {
-		if !strings.Contains(string(created.body), expected) {
-			t.Errorf("POST /links answers %s, expected %s in it", created.body, expected)
-		}
-	}
-
-	read := c.do("GET", "/links/"+strings.ToUpper(link.ID), "")
-	withDomain := into[catalog.LinkWithDomain](t, read)
-	if read.status != http.StatusOK || withDomain.Domain.Host != "go.example.com" || !withDomain.Domain.IsDefault || withDomain.Domain.ID != link.DomainID {
-		t.Errorf("GET: %s, expected 200 with the default domain", read)
-	}
-	if diff := cmp.Diff(link, withDomain.Link); diff != "" {
-		t.Errorf("GET answers another link than POST (-POST +GET):\n%s", diff)
-	}
-
-	patched := c.do("PATCH", "/links/"+link.ID, `{"title": null, "og": {"title": null}, "path": "/new"}`, "Content-Type", "", "Content-Type", "application/merge-patch+json")
-	changed := into[catalog.Link](t, patched)
-	if patched.status != http.StatusOK || patched.header.Get(relay.Header) != "complete" {
-		t.Errorf("PATCH: %s, expected 200, propagated", patched)
-	}
-	expected := link
-	expected.Path, expected.Title, expected.OG, expected.UpdatedAt = "/new", nil, &catalog.OpenGraph{Description: link.OG.Description, ImageURL: link.OG.ImageURL}, changed.UpdatedAt
-	if diff := cmp.Diff(expected, changed); diff != "" {
-		t.Errorf("PATCH (-expected +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(members, names(t, patched.body)); diff != "" {
-		t.Errorf("PATCH answers other fields (-expected +got):\n%s", diff)
-	}
-
-	deleted := c.do("DELETE", "/links/"+link.ID, "")
-	if deleted.status != http.StatusOK || strings.TrimSpace(string(deleted.body)) != `{"id":"`+link.ID+`","deleted":true}` || deleted.header.Get(relay.Header) != "complete" {
-		t.Errorf("DELETE: %s, expected 200, propagated", deleted)
-	}
-	for _, request := range [][2]string{{"GET", ""}, {"PATCH", "{}"}, {"DELETE", ""}} {
-		if r := c.do(request[0], "/links/"+link.ID, request[1]); r.status != http.StatusNotFound || r.header.Get(relay.Header) != "complete" {
-			t.Errorf("%s after DELETE: %s, expected 404 after the same barrier", request[0], r)
-		}
-	}
-	if again := c.created(fullLink); again.ShortCode != link.ShortCode || again.ID == link.ID {
-		t.Errorf("the code of a deleted link: got %+v, expected a new link with it", again)
-	}
+	return got.stdout
 }
 
-func TestMinimalLinkHasEveryFieldAndItsDefaults(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	organization := w.organization(catalog.Growth)
-	c := w.serve().client(*organization.ServerKey)
-	r := c.do("POST", "/links", `{"path":"home"}`, "Content-Type", "", "Content-Type", "application/json; charset=utf-8")
-	if diff := cmp.Diff(members, names(t, r.body)); diff != "" || r.status != http.StatusCreated {
-		t.Errorf("%s (-expected +got):\n%s", r, diff)
+// imports imports a file and returns the result without its times, and the rejected rows.
+func (w *testEnv) imports(o store.CreatedOrganization, format, file string, flags ...string) (transfer.Result, []transfer.RejectedRow) {
+	w.T.Helper()
+	folder := w.T.TempDir()
+	path, report := filepath.Join(folder, "links"), filepath.Join(folder, "report")
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		w.T.Fatal(err)
 	}
-	link := into[catalog.Link](t, r)
-	if len(link.ShortCode) != 8 || !link.IsActive || link.Path != "home" {
-		t.Errorf("%+v, expected 8 characters of code, active, the path as sent", link)
+	got := w.command(append([]string{"links", "import", "--org=" + o.OrgKey, "--format=" + format, "--report=" + report, path}, flags...)...)
+	result := testenv.DecodeReply[transfer.Result](w.T, reply{Body: []byte(got.stdout)})
+	text, err := os.ReadFile(report)
+	if err != nil {
+		w.T.Fatal(err)
 	}
-	// What was read can be sent back: fields of the output are ignored.
-	whole := c.do("GET", "/links/"+link.ID, "")
-	back := c.do("PATCH", "/links/"+link.ID, string(whole.body))
-	if diff := cmp.Diff(link, into[catalog.Link](t, back)); back.status != http.StatusOK || diff != "" {
-		t.Errorf("PATCH with what GET answered: %s, expected 200 and nothing changed\n%s", back, diff)
+	var refused []transfer.RejectedRow
+	for line := range bytes.Lines(text) {
+		refused = append(refused, testenv.DecodeReply[transfer.RejectedRow](w.T, reply{Body: line}))
 	}
+	if len(refused) != result.Rejected || (got.code != 0) != (result.Rejected > 0) {
+		w.T.Errorf("%+v with %d rejected rows in the report", got, len(refused))
+	}
+	result.Seconds, result.PerSecond = 0, 0
+	return result, refused
 }
 
-func TestListPagesAndFilters(t *testing.T) {
+func TestLinksExportedAndImportedElsewhereAreEqual(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	organization, other := w.organization(catalog.Growth), w.organization(catalog.Growth)
-	p := w.serve()
-	c := p.client(*organization.ServerKey)
-	p.client(*other.ServerKey).created(`{"path":"/foreign"}`)
-	domain, _, _, err := w.store.AddDomain(context.Background(), organization.ID, "links.example.org", true)
+	w := newTestEnv(t)
+	from := w.Organization(catalog.Scale)
+	own, _, _, err := w.Store.AddDomain(context.Background(), testenv.Actor, from.ID, store.Unconditional, "go.acme.example", true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 25 {
-		body := fmt.Sprintf(`{"path":"/p/%d","isActive":%t,"title":"Title %d","tags":["t%d"],"channel":%q}`, i, i%2 == 0, i, i%5, []string{"email", "sms"}[i%2])
-		c.created(body)
+	other, _, _, err := w.Store.AddDomain(context.Background(), testenv.Actor, from.ID, store.Unconditional, "other.acme.example", true)
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.created(`{"path":"/own","domainId":"` + domain.ID + `","shortCode":"own"}`)
-
-	for query, expected := range map[string]struct{ total, onPage, page, limit int }{
-		"":                           {26, 20, 1, 20},
-		"?page=2":                    {26, 6, 2, 20},
-		"?page=2&limit=25":           {26, 1, 2, 25},
-		"?limit=100":                 {26, 26, 1, 100},
-		"?page=3":                    {26, 0, 3, 20},
-		"?page=9007199254740991":     {26, 0, 1<<53 - 1, 20},
-		"?isActive=true":             {14, 14, 1, 20},
-		"?isActive=false":            {12, 12, 1, 20},
-		"?search=title%201":          {11, 11, 1, 20},
-		"?search=%25":                {0, 0, 1, 20},
-		"?search=OWN":                {1, 1, 1, 20},
-		"?search=":                   {26, 20, 1, 20},
-		"?tag=t3":                    {5, 5, 1, 20},
-		"?channel=sms":               {12, 12, 1, 20},
-		"?channel=sms&isActive=true": {0, 0, 1, 20},
-		"?domainId=" + domain.ID:     {1, 1, 1, 20},
-		"?domainId=" + other.ID:      {0, 0, 1, 20},
-		"?unknown=1&unknown=2":       {26, 20, 1, 20},
+	for _, body := range []string{
+		`{"path":"/plain"}`,
+		`{"path":"a?b=<&>#c","shortCode":"Full-1","domainId":"` + own.ID + `","channel":"paid_social","utmSource":"a,b","utmMedium":"\"q\"","utmCampaign":"c",
+			"utmTerm":"=1+1","utmContent":" e ","fallbackUrl":"https://x.example/<>?a=b&c=%20","og":{"title":"<b>","description":"one\ntwo","imageUrl":"https://x.example/i.png"},
+			"title":"Ünïcode \u2028","tags":["a,b","c \"d\"","<e>"],"expiry":"2031-01-31T12:00:00.123Z","templateId":"t-1",
+			"params":{"b":1.0,"a":"<&>\u2028","c":12345678901234567890,"d":{"e":[null,true]}},"isActive":false}`,
+		`{"path":"/empty","tags":[],"params":{},"og":{"description":"only"}}`,
+		`{"path":"/elsewhere","shortCode":"elsewhere","domainId":"` + other.ID + `"}`,
 	} {
-		r := c.do("GET", "/links"+query, "")
-		if r.status != http.StatusOK {
-			t.Errorf("GET /links%s: %s, expected 200", query, r)
-			continue
+		link, err := catalog.ReadLink([]byte(body))
+		if err != nil {
+			t.Fatal(err)
 		}
-		got := into[page](t, r)
-		if int(got.Total) != expected.total || len(got.Data) != expected.onPage || got.Page != expected.page || got.Limit != expected.limit {
-			t.Errorf("GET /links%s: total %d, %d on page %d of %d, expected %+v", query, got.Total, len(got.Data), got.Page, got.Limit, expected)
-		}
-		if strings.Contains(string(r.body), "/foreign") || strings.Contains(string(r.body), `"data":null`) {
-			t.Errorf("GET /links%s: %s, expected own links in an array", query, r)
+		if _, _, err := w.Store.CreateLink(context.Background(), testenv.Actor, from.ID, store.Unconditional, link); err != nil {
+			t.Fatal(err)
 		}
 	}
-	all := into[page](t, c.do("GET", "/links?limit=100", "")).Data
-	if !slices.IsSortedFunc(all, func(a, b catalog.LinkWithDomain) int { return b.CreatedAt.Compare(a.CreatedAt.Time) }) || all[0].Path != "/own" {
-		t.Errorf("the list is not sorted from the newest")
+	// More than a page of an export and some batches of an import, of very few times.
+	w.Exec(`insert into links (id, organization_id, domain_id, short_code, path, title)
+		select gen_random_uuid(), $1, $2, 'many-' || i, '/many/' || i, 'Many ' || i from generate_series(1, 2100) i`, from.ID, own.ID)
+	exported := w.export(from, transfer.NDJSON)
+	expected := testenv.ComparableLinks(t, exported)
+	for _, link := range expected {
+		if link["host"] == other.Host {
+			link["host"] = "go.example.com" // a domain that the others lack
+		}
 	}
-	if all[0].Domain.Host != "links.example.org" || !all[0].Domain.IsCustom || all[0].URL != "https://links.example.org/own" {
-		t.Errorf("the link on a custom domain has %q and domain %+v", all[0].URL, all[0].Domain)
+	for _, format := range []string{transfer.NDJSON, transfer.CSV} {
+		to := w.Organization(catalog.Scale)
+		if _, _, _, err := w.Store.AddDomain(context.Background(), testenv.Actor, to.ID, store.Unconditional, own.Host, false); err != nil {
+			t.Fatal(err)
+		}
+		file := w.export(from, format)
+		for run, result := range []transfer.Result{{Rows: 2104, Created: 2104}, {Rows: 2104, Unchanged: 2104}} {
+			result.Propagation = "complete"
+			result.DefaultDomain = 1
+			if format == transfer.CSV {
+				result.DefaultDomain = 3 // the shared host is no organization's domain
+				result.IgnoredColumns = []string{"id", "createdAt", "updatedAt"}
+			}
+			got, _ := w.imports(to, format, file)
+			if diff := cmp.Diff(result, got); diff != "" {
+				t.Errorf("%s, run %d (-expected +got):\n%s", format, run+1, diff)
+			}
+		}
+		if diff := cmp.Diff(expected, testenv.ComparableLinks(t, w.export(to, transfer.NDJSON))); diff != "" {
+			t.Errorf("%s (-exported +imported):\n%.4000s", format, diff)
+		}
+		if diff := cmp.Diff(w.StoredLinks(from), w.StoredLinks(to)); diff != "" {
+			t.Errorf("%s (-rows exported from +rows imported to):\n%.4000s", format, diff)
+		}
+		var entries int
+		if err := w.Pool.QueryRow(context.Background(), `select count(*) from audit_log a join links l on l.id = a.target_id
+			where a.organization_id = $1 and a.actor_type = 'operator' and a.actor_id = $2 and a.action = 'link.create' and a.detail = jsonb_build_object('shortCode', l.short_code)`,
+			to.ID, login()).Scan(&entries); err != nil || entries != 2104 {
+			t.Errorf("%d entries in the audit trail (%v), expected one for each link", entries, err)
+		}
+		if usage, err := w.Store.LinkUsage(context.Background(), to.ID); err != nil || usage != 2104 {
+			t.Errorf("%d links are counted (%v)", usage, err)
+		}
+	}
+	if again := w.export(from, transfer.NDJSON); again != exported {
+		t.Error("the exported organization has changed")
 	}
 }
 
-func TestBadListQueryNamesEachBadParameterOnce(t *testing.T) {
+func TestImportRejectsRowByRow(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	c := w.serve().client(*w.organization(catalog.Growth).ServerKey)
-	for query, fields := range map[string]string{
-		"?page=0":                              "page",
-		"?page=-1":                             "page",
-		"?page=1.0":                            "page",
-		"?page=%2B1":                           "page",
-		"?page=":                               "page",
-		"?page=9007199254740992":               "page",
-		"?page=99999999999999999999999":        "page",
-		"?page=1&page=2":                       "page",
-		"?limit=0":                             "limit",
-		"?limit=101":                           "limit",
-		"?limit=abc":                           "limit",
-		"?isActive=1":                          "isActive",
-		"?isActive=TRUE":                       "isActive",
-		"?channel=fax":                         "channel",
-		"?domainId=1":                          "domainId",
-		"?search=%00":                          "search",
-		"?search=%ff":                          "search",
-		"?search=" + strings.Repeat("a", 2049): "search",
-		"?tag=" + strings.Repeat("a", 65):      "tag",
-		"?page=%zz":                            "query",
-		"?page=0&limit=0&isActive=x&channel=&tag=a%0ab": "page,limit,isActive,tag,channel",
-	} {
-		r := c.do("GET", "/links"+query, "")
-		if r.status != http.StatusBadRequest || r.message() != "Validation failed" || r.fields() != fields {
-			t.Errorf("GET /links%s: %s, expected 400 with details of %s", query, r, fields)
-		}
+	w := newTestEnv(t)
+	o := w.Organization(catalog.Free)
+	w.Exec(`insert into links (id, organization_id, domain_id, short_code, path)
+		select gen_random_uuid(), $1, d.id, 'there-' || i, '/there' from domains d, generate_series(1, 44) i where d.organization_id = $1`, o.ID)
+	file := strings.Join([]string{
+		`{"path":"/a","shortCode":"a","isActive":false}`,
+		``,
+		`{"path":"","shortCode":"a b","channel":"smoke"}`,
+		`{"path":"/there","shortCode":"THERE-1"}`, // another case is another link
+		`{"path":"/there","shortCode":"there-2"}`, // the same link
+		`not JSON`,
+		`{"path":"/b","path":"/c"}`,
+		`{"path":"/n","title":"\u0000"}`,
+		`{"path":"/a","shortCode":"A","isActive":true}`,
+		`{"path":"/a","shortCode":"a","isActive":false}`,
+		`{"path":"/no-code"}`,
+		`{"path":"/no-code"}`,
+		`{"path":"/foreign","domainId":"` + unknownID + `"}`,
+		`{"path":"/long","title":"` + strings.Repeat("a", transfer.MaxLine) + `"}`,
+		`{"path":"/b","unknown":1}`,
+		`{"path":"/b","shortCode":"b","domain":{"host":"nobody.example"}}`,
+		`{"path":"/c"}`, `{"path":"/d"}`, `{"path":"/e"}`, `{"path":"/f"}`,
+	}, "\n")
+	got, refused := w.imports(o, transfer.NDJSON, file)
+	if diff := cmp.Diff(transfer.Result{Rows: 19, Created: 6, Unchanged: 3, Rejected: 10, DefaultDomain: 1, Propagation: "complete"}, got); diff != "" {
+		t.Errorf("(-expected +got):\n%s", diff)
+	}
+	var lines []string
+	for _, r := range refused {
+		lines = append(lines, fmt.Sprintf("%d %s %s %d", r.Line, r.Code, r.ShortCode, len(r.Messages)))
+	}
+	code := refused[len(refused)-1].ShortCode
+	expected := []string{
+		"3 INVALID  3", "6 INVALID  1", "7 INVALID  1", "8 INVALID  1", "13 DOMAIN_NOT_FOUND " + refusedCode(refused, 13) + " 1", "14 INVALID  1", "15 INVALID  1",
+		"4 SHORT_CODE_TAKEN THERE-1 1", "9 SHORT_CODE_TAKEN A 1", "20 QUOTA_EXCEEDED " + code + " 1",
+	}
+	if diff := cmp.Diff(expected, lines); diff != "" {
+		t.Errorf("rejected (-expected +got):\n%s", diff)
+	}
+	if usage, err := w.Store.LinkUsage(context.Background(), o.ID); err != nil || usage != 50 {
+		t.Errorf("%d links (%v), expected the quota of 50 used up", usage, err)
+	}
+	// With more room, the same file again makes what was left, and nothing twice.
+	if _, err := w.Store.SetPlan(context.Background(), testenv.Actor, o.OrgKey, new(catalog.Starter)); err != nil {
+		t.Fatal(err)
+	}
+	got, refused = w.imports(o, transfer.NDJSON, file, "--skip-existing")
+	if diff := cmp.Diff(transfer.Result{Rows: 19, Created: 1, Unchanged: 9, Skipped: 2, Rejected: 7, DefaultDomain: 1, Propagation: "complete"}, got); diff != "" {
+		t.Errorf("again (-expected +got):\n%s\n%v", diff, refused)
 	}
 }
 
-// TestErrorsOfLinkRoutes has a row for each error of interface.md 4.1 that does not depend on the key.
-func TestErrorsOfLinkRoutes(t *testing.T) {
+func TestImportThatBrokeOffIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	organization, other := w.organization(catalog.Growth), w.organization(catalog.Growth)
-	p := w.serve()
-	c := p.client(*organization.ServerKey)
-	c.created(`{"path":"/a","shortCode":"Taken"}`)
-	second := c.created(`{"path":"/b","shortCode":"second"}`)
-	foreign := p.client(*other.ServerKey).created(`{"path":"/foreign"}`)
+	w := newTestEnv(t)
+	o := w.Organization(catalog.Scale)
+	var file strings.Builder
+	file.WriteString("long_url\n")
+	for i := range 700 {
+		fmt.Fprintf(&file, "https://acme.example/%d\n", i)
+	}
+	path := filepath.Join(t.TempDir(), "links")
+	// A quote that is never closed: the start of the next row is unknown.
+	if err := os.WriteFile(path, []byte(file.String()+"\"https://acme.example/more\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := w.command("links", "import", "--org="+o.OrgKey, "--format=csv", path)
+	if got := testenv.DecodeReply[transfer.Result](t, reply{Body: []byte(broken.stdout)}); broken.code != exitFailed || got.Created != 700 || !strings.Contains(broken.stderr, "line 702") {
+		t.Errorf("%+v, expected 700 links and the place where it broke off", broken)
+	}
+	got, _ := w.imports(o, transfer.CSV, file.String()+"https://acme.example/more\n")
+	if diff := cmp.Diff(transfer.Result{Rows: 701, Created: 1, Unchanged: 700, Propagation: "complete"}, got); diff != "" {
+		t.Errorf("(-expected +got):\n%s", diff)
+	}
+}
 
-	const unknown = "00000000-0000-7000-8000-000000000000"
+func refusedCode(refused []transfer.RejectedRow, line int) string {
+	for _, r := range refused {
+		if r.Line == line {
+			return r.ShortCode
+		}
+	}
+	return ""
+}
+
+func TestConcurrentImportsKeepTheQuotaAndWaitForEdges(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	o := w.Organization(catalog.Free)
+	// An edge that never applies anything.
+	w.Exec(`insert into edges (slot, incarnation, lease_ms, hold_ms) values ('a', gen_random_uuid(), 100, 600000)`)
+	var created, rejected [2]int
+	var group sync.WaitGroup
+	for n := range created {
+		var file strings.Builder
+		for i := range 40 {
+			fmt.Fprintf(&file, `{"path":"/a","shortCode":"file-%d-%d"}`+"\n", n, i)
+		}
+		group.Go(func() {
+			got, refused := w.imports(o, transfer.NDJSON, file.String())
+			created[n], rejected[n] = got.Created, len(refused)
+			if got.Propagation != "pending" && got.Created > 0 {
+				t.Errorf("%+v though an edge has not heard of it", got)
+			}
+		})
+	}
+	group.Wait()
+	if created[0]+created[1] != 50 || rejected[0]+rejected[1] != 30 {
+		t.Errorf("%v created, %v rejected; expected 50 and 30", created, rejected)
+	}
+}
+
+func TestImportThatCannotBeginSaysWhy(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	o, bare := w.Organization(catalog.Free), w.Organization(catalog.Free)
+	w.Exec(`delete from app_configs where organization_id = $1`, bare.ID)
+	file := filepath.Join(t.TempDir(), "links")
+	if err := os.WriteFile(file, []byte(`{"path":"/a"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	table := filepath.Join(t.TempDir(), "table")
+	if err := os.WriteFile(table, []byte("name,size\na,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
-		name, method, path, body string
-		status                   int
-		code, fields             string
+		flags  []string
+		code   int
+		reason string
 	}{
-		{"path missing", "POST", "/links", `{}`, 400, "", "path"},
-		{"path null", "POST", "/links", `{"path":null}`, 400, "", "path"},
-		{"unknown channel", "POST", "/links", `{"path":"/a","channel":"fax"}`, 400, "", "channel"},
-		{"malformed domain id", "POST", "/links", `{"path":"/a","domainId":"1"}`, 400, "", "domainId"},
-		{"unknown field", "POST", "/links", `{"path":"/a","utmsource":"x"}`, 400, "", "utmsource"},
-		{"every bad field at once", "POST", "/links", `{"channel":"fax","utmSource":1,"og":{"title":2},"zzz":1}`, 400, "", "path,channel,utmSource,og.title,zzz"},
-		{"domain not in the organization", "POST", "/links", `{"path":"/a","domainId":"` + foreign.DomainID + `"}`, 404, "", ""},
-		{"unknown domain", "POST", "/links", `{"path":"/a","domainId":"` + unknown + `"}`, 404, "", ""},
-		{"short code taken", "POST", "/links", `{"path":"/a","shortCode":"Taken"}`, 409, "", ""},
-		{"short code taken in another case", "POST", "/links", `{"path":"/a","shortCode":"tAKEN"}`, 409, "", ""},
-		{"read a malformed id", "GET", "/links/42", ``, 400, "", "id"},
-		{"read an unknown id", "GET", "/links/" + unknown, ``, 404, "", ""},
-		{"read a foreign id", "GET", "/links/" + foreign.ID, ``, 404, "", ""},
-		{"patch a malformed id", "PATCH", "/links/42", `{}`, 400, "", "id"},
-		{"patch an unknown id", "PATCH", "/links/" + unknown, `{}`, 404, "", ""},
-		{"patch a foreign id", "PATCH", "/links/" + foreign.ID, `{"path":"/x"}`, 404, "", ""},
-		{"patch to a taken code", "PATCH", "/links/" + second.ID, `{"shortCode":"taken"}`, 409, "", ""},
-		{"patch to an unknown channel", "PATCH", "/links/" + second.ID, `{"channel":"fax"}`, 400, "", "channel"},
-		{"patch path to null", "PATCH", "/links/" + second.ID, `{"path":null,"shortCode":null}`, 400, "", "path,shortCode"},
-		{"patch to a foreign domain", "PATCH", "/links/" + second.ID, `{"domainId":"` + foreign.DomainID + `"}`, 404, "", ""},
-		{"delete a malformed id", "DELETE", "/links/42", ``, 400, "", "id"},
-		{"delete an unknown id", "DELETE", "/links/" + unknown, ``, 404, "", ""},
-		{"delete a foreign id", "DELETE", "/links/" + foreign.ID, ``, 404, "", ""},
-		{"QR of a malformed id", "GET", "/links/42/qr.svg", ``, 400, "", "id"},
-		{"QR of an unknown id", "GET", "/links/" + unknown + "/qr.png", ``, 404, "", ""},
-		{"QR of a foreign id", "GET", "/links/" + foreign.ID + "/qr.svg", ``, 404, "", ""},
+		{[]string{"--org=zzzz", file}, 1, "zzzz"},
+		{[]string{"--org=" + o.OrgKey, "/nowhere"}, 2, "/nowhere"},
+		{[]string{"--org=" + o.OrgKey, "--format=csv", table}, 2, "--help"},
+		{[]string{"--org=" + o.OrgKey, "--format=xml", file}, 2, "--format"},
+		{[]string{"--org=" + o.OrgKey, "--report=/nowhere/report", file}, 2, "/nowhere/report"},
+		{[]string{"--org=" + bare.OrgKey, file}, 1, "app config"},
 	} {
-		r := c.do(test.method, test.path, test.body)
-		if r.status != test.status || r.code() != test.code || r.fields() != test.fields {
-			t.Errorf("%s: %s %s %s: %s, expected %d %q with details of %q", test.name, test.method, test.path, test.body, r, test.status, test.code, test.fields)
+		if got := w.command(append([]string{"links", "import"}, test.flags...)...); got.code != test.code || !strings.Contains(got.stderr, test.reason) || got.stdout != "" {
+			t.Errorf("%v: %+v, expected %d and %q", test.flags, got, test.code, test.reason)
 		}
 	}
-	if read := p.client(*other.ServerKey).do("GET", "/links/"+foreign.ID, ""); into[catalog.LinkWithDomain](t, read).Path != "/foreign" {
-		t.Errorf("the foreign link was changed: %s", read)
-	}
-}
-
-func TestPatchThatChangesNothingIsAnswered(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	c := w.serve().client(*w.organization(catalog.Growth).ServerKey)
-	link := c.created(fullLink)
-	r := c.do("PATCH", "/links/"+link.ID, `{}`)
-	if diff := cmp.Diff(link, into[catalog.Link](t, r)); r.status != http.StatusOK || r.header.Get(relay.Header) != "complete" || diff != "" {
-		t.Errorf("%s, expected the link unchanged\n%s", r, diff)
-	}
-}
-
-func TestExpiryInThePastIsAccepted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	c := w.serve().client(*w.organization(catalog.Growth).ServerKey)
-	link := c.created(`{"path":"/a","expiry":"2001-01-01T00:00:00Z"}`)
-	if !link.Expiry.Equal(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)) {
-		t.Errorf("expiry %v", link.Expiry)
+	w.Exec(`update organizations set plan = null where id = $1`, o.ID)
+	if got := w.command("links", "import", "--org="+o.OrgKey, file); got.code != 1 || !strings.Contains(got.stderr, "no plan") {
+		t.Errorf("%+v, expected to hear of the plan", got)
 	}
 }

@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"deeplink/control/internal/testenv"
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
 // secrets are what must show nowhere, by what they are.
@@ -42,43 +43,43 @@ func canarySecrets() secrets {
 // are gone, and looks for them in every answer, log line and metric.
 func TestSecretsShowNowhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	provider := w.provider()
-	o := w.tenant(catalog.Growth)
+	o := w.Tenant(catalog.Growth)
 	hidden := canarySecrets()
 	hidden["server key"], hidden["client key"] = *o.ServerKey, *o.ClientKey
 	hidden["unknown key"] = apikey.New(apikey.Server)
-	hidden["session token"] = provider.token(*o.ExternalID, "owner")
-	hidden["token below the role"] = provider.token(*o.ExternalID, "member")
+	hidden["session token"] = provider.Token(*o.ExternalID, "owner")
+	hidden["token below the role"] = provider.Token(*o.ExternalID, "member")
 	hidden["session signature"] = hidden["session token"][strings.LastIndex(hidden["session token"], ".")+1:]
-	hidden["database password"] = password(t, w.db.ControlURL)
-	keys, err := url.Parse(provider.url)
+	hidden["database password"] = password(t, w.DB.ControlURL)
+	keys, err := url.Parse(provider.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	keys.RawQuery = "token=" + hidden["JWKS token"]
-	redis := strings.Replace(w.redis.URL(), "redis://", "redis://:"+hidden["Redis password"]+"@", 1) // it wants none, and refuses this one
-	flags := []string{"--log-level=debug", "--trusted-proxies=127.0.0.1/32", "--portal-issuer=" + issuer,
+	redis := strings.Replace(w.Redis.URL(), "redis://", "redis://:"+hidden["Redis password"]+"@", 1) // it wants none, and refuses this one
+	flags := []string{"--log-level=debug", "--trusted-proxies=127.0.0.1/32", "--portal-issuer=" + testenv.Issuer,
 		"--billing-checkout-url=https://pay.example/", "--billing-signing-key=" + hidden["signing key"]}
-	away := start(t, w.db.ControlURL, redis, append(slices.Clone(flags), "--portal-jwks-url=http://127.0.0.1:1/?token="+hidden["JWKS token"])...)
-	p := start(t, w.db.ControlURL, redis, append(slices.Clone(flags), "--portal-jwks-url="+keys.String())...)
-	p.awaitReady()
-	away.awaitReady()
+	away := start(t, w.DB.ControlURL, redis, append(slices.Clone(flags), "--portal-jwks-url=http://127.0.0.1:1/?token="+hidden["JWKS token"])...)
+	p := start(t, w.DB.ControlURL, redis, append(slices.Clone(flags), "--portal-jwks-url="+keys.String())...)
+	p.AwaitReady()
+	away.AwaitReady()
 
 	statuses := make(map[int]int)
 	round := func(when string, failures func(*testing.T, *process, secrets) []reply) {
 		for _, a := range []*process{p, away} {
 			for _, r := range failures(t, a, hidden) {
-				statuses[r.status]++
-				hidden.check(t, when+", "+a.base+": the answer "+fmt.Sprint(r.status), fmt.Sprint(r.header)+string(r.body))
+				statuses[r.Status]++
+				hidden.check(t, when+", "+a.Base+": the answer "+fmt.Sprint(r.Status), fmt.Sprint(r.Header)+string(r.Body))
 			}
 		}
 	}
 	round("with all there is", failures)
-	w.exec(`revoke select on organizations from deeplink_control`)
+	w.Exec(`revoke select on organizations from deeplink_control`)
 	round("with a store that refuses", failuresOfStores)
-	w.exec(`grant select on organizations to deeplink_control`)
-	closeDatabase(t, w.db.URL)
+	w.Exec(`grant select on organizations to deeplink_control`)
+	closeDatabase(t, w.DB.URL)
 	round("without a store", failuresOfStores)
 	for _, status := range []int{400, 401, 403, 404, 405, 413, 415, 417, 422, 431, 500, 501, 503, 505} {
 		if statuses[status] == 0 {
@@ -86,16 +87,16 @@ func TestSecretsShowNowhere(t *testing.T) {
 		}
 	}
 	for _, a := range []*process{p, away} {
-		hidden.check(t, "the metrics", a.metrics())
-		a.stop()
-		hidden.check(t, "the log", a.log.String())
-		if !strings.Contains(a.log.String(), `"status":503`) {
-			t.Errorf("the log says nothing of what failed:\n%s", a.log)
+		hidden.check(t, "the metrics", a.Metrics())
+		a.Stop()
+		hidden.check(t, "the log", a.Log.String())
+		if !strings.Contains(a.Log.String(), `"status":503`) {
+			t.Errorf("the log says nothing of what failed:\n%s", a.Log)
 		}
 	}
 }
 
-// closeDatabase ends all connections of a database and lets nobody in again.
+// closeDatabase ends all connections of a database and refuses new ones.
 func closeDatabase(t *testing.T, address string) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -104,7 +105,7 @@ func closeDatabase(t *testing.T, address string) {
 	}
 	name := strings.TrimPrefix(u.Path, "/")
 	u.Path = "/postgres"
-	conn := testdb.Connect(t, u.String())
+	conn := testkit.Connect(t, u.String())
 	for _, statement := range []string{
 		"alter database " + name + " with allow_connections false",
 		"select pg_terminate_backend(pid) from pg_stat_activity where datname = '" + name + "'",
@@ -134,7 +135,7 @@ func failures(t *testing.T, p *process, hidden secrets) (failed []reply) {
 	c := p.visit("")
 	carried := []string{"Cookie", "session=" + hidden["cookie"], "X-Api-Key", hidden["header"], "User-Agent", hidden["header"], "Referer", "https://x.example/?" + hidden["query"]}
 	keep := func(r reply) {
-		if r.status >= 400 {
+		if r.Status >= 400 {
 			failed = append(failed, r)
 		}
 	}
@@ -149,7 +150,7 @@ func failures(t *testing.T, p *process, hidden secrets) (failed []reply) {
 			{"POST", "/links", `{"path":"//canary-body","channel":"canary-body","fallbackUrl":"javascript:canary-body"}`},
 			{"POST", "/links", `{"path":"canary-body`},
 			{"POST", "/links", `{"path":"/a","domainId":"00000000-0000-7000-8000-000000000000","title":"canary-body"}`},
-			{"POST", "/links", `"` + repeat("canary-body", 8<<10) + `"`},
+			{"POST", "/links", `"` + strings.Repeat("canary-body", 8<<10) + `"`},
 			{"GET", "/links/00000000-0000-7000-8000-000000000000", ""},
 			{"GET", "/links", ""},
 			{"POST", "/sdk/session", `{"deviceId":"canary-body canary-body","openedUrl":"canary-body"}`},
@@ -162,21 +163,21 @@ func failures(t *testing.T, p *process, hidden secrets) (failed []reply) {
 			{"BREW", "/links", ""},
 			{"GET", "/nothing", ""},
 		} {
-			keep(c.do(target[0], target[1]+"?token="+hidden["query"]+"&page="+hidden["query"], target[2], headers...))
+			keep(c.Do(target[0], target[1]+"?token="+hidden["query"]+"&page="+hidden["query"], target[2], headers...))
 		}
-		keep(c.do("POST", "/links", hidden["body"], append(headers, "Content-Type", "text/"+hidden["header"])...))
+		keep(c.Do("POST", "/links", hidden["body"], append(headers, "Content-Type", "text/"+hidden["header"])...))
 		// What net/http refuses by itself.
 		head := "Host: x\r\nAuthorization: " + credential + "\r\nCookie: " + hidden["cookie"] + "\r\n"
 		for _, raw := range []string{
 			"GET /links?" + hidden["query"] + " HTTP/9.9\r\n" + head + "\r\n",
 			"GET /links?" + hidden["query"] + " HTTP/1.1\r\n" + head + hidden["header"] + "\r\n\r\n",
 			"GET /links?" + hidden["query"] + " HTTP/1.1\r\n" + head + "Expect: " + hidden["header"] + "\r\n\r\n",
-			"GET /links?" + hidden["query"] + " HTTP/1.1\r\n" + head + "X: " + repeat(hidden["header"], 4000) + "\r\n\r\n",
+			"GET /links?" + hidden["query"] + " HTTP/1.1\r\n" + head + "X: " + strings.Repeat(hidden["header"], 4000) + "\r\n\r\n",
 			"POST /links?" + hidden["query"] + " HTTP/1.1\r\n" + head + "Transfer-Encoding: " + hidden["header"] + "\r\n\r\n",
 			"POST /links?" + hidden["query"] + " HTTP/1.1\r\n" + head + "Content-Length: " + hidden["header"] + "\r\n\r\n",
 			"POST /links?" + hidden["query"] + " HTTP/1.1\r\n" + head + "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + hidden["body"] + "\r\n",
 		} {
-			for _, r := range exchangeRaw(t, p, raw, 1) {
+			for _, r := range testenv.ExchangeRaw(t, p.Control, raw, 1) {
 				keep(r)
 			}
 		}
@@ -191,7 +192,7 @@ func failuresOfStores(t *testing.T, p *process, hidden secrets) (failed []reply)
 	var mu sync.Mutex
 	for path, credential := range map[string]string{"/links": "server key", "/sdk/session": "client key", "/portal/links": "session token", "/links/x": "unknown key"} {
 		senders.Go(func() {
-			r, err := p.client(hidden[credential]).try("POST", path+"?token="+hidden["query"], `{"deviceId":"a","path":"canary-body"}`, "Cookie", hidden["cookie"])
+			r, err := p.client(hidden[credential]).Try("POST", path+"?token="+hidden["query"], `{"deviceId":"a","path":"canary-body"}`, "Cookie", hidden["cookie"])
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -220,10 +221,10 @@ func TestBadSettingsShowNoSecret(t *testing.T) {
 		"--billing-signing-key=" + hidden["signing key"] + "x",
 		"--control-database-connections=0",
 	} {
-		var log lockedBuffer
-		// Whoever starts nevertheless is stopped at once.
+		var log logBuffer
+		// A program that starts nevertheless is stopped at once.
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		if code := run(ctx, append(append([]string{}, good...), bad, "--control-addr="+freeAddress(t), "--control-admin-addr="+freeAddress(t)), io.Discard, &log); code == 0 {
+		if code := run(ctx, append(append([]string{}, good...), bad, "--control-addr="+testenv.FreeAddress(t), "--control-admin-addr="+testenv.FreeAddress(t)), io.Discard, &log); code == 0 {
 			t.Errorf("%s: started", bad)
 		}
 		cancel()

@@ -16,74 +16,74 @@ import (
 
 	"deeplink/control/internal/relay"
 	"deeplink/control/internal/store"
+	"deeplink/control/internal/testenv"
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
 // TestServeLeavesNoGoroutineBehind is not parallel: it looks at all goroutines.
 func TestServeLeavesNoGoroutineBehind(t *testing.T) {
-	w := newWorld(t)
-	c, provider := &client{}, w.provider()
+	w := newTestEnv(t)
+	c, provider := &testenv.Client{}, w.provider()
 	before := goleak.IgnoreCurrent()
-	p := start(t, w.db.ControlURL, w.redis.URL(), "--portal-jwks-url="+provider.url, "--portal-issuer="+issuer)
-	p.awaitReady()
+	p := start(t, w.DB.ControlURL, w.Redis.URL(), "--portal-jwks-url="+provider.URL, "--portal-issuer="+testenv.Issuer)
+	p.AwaitReady()
 	transport := &http.Transport{}
-	c.t, c.base, c.key, c.http = t, p.base, *w.organization(catalog.Growth).ServerKey, &http.Client{Transport: transport}
-	c.created(`{"path":"/a"}`)
-	c.do("GET", "/links", "")
-	c.do("GET", "/portal/organization", "", "Authorization", "", "Authorization", "Bearer "+provider.token("org_1", "owner"))
-	if code := p.stop(); code != 0 {
+	c.T, c.Base, c.Key, c.HTTP = t, p.Base, *w.Organization(catalog.Growth).ServerKey, &http.Client{Transport: transport}
+	c.CreateLink(`{"path":"/a"}`)
+	c.Do("GET", "/links", "")
+	c.Do("GET", "/portal/organization", "", "Authorization", "", "Authorization", "Bearer "+provider.Token("org_1", "owner"))
+	if code := p.Stop(); code != 0 {
 		t.Errorf("exit code %d, expected 0", code)
 	}
 	transport.CloseIdleConnections()
 	http.DefaultClient.CloseIdleConnections()
 	// The pool of the test itself opened connections too.
-	w.pool.Reset()
+	w.Pool.Reset()
 	goleak.VerifyNone(t, before)
 }
 
 func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	p := w.serve("--control-drain=300ms")
-	c := p.client(*w.organization(catalog.Growth).ServerKey)
-	link := c.created(`{"path":"/a"}`)
-	w.deafEdge(1500*time.Millisecond, time.Hour)
+	c := p.client(*w.Organization(catalog.Growth).ServerKey)
+	link := c.CreateLink(`{"path":"/a"}`)
+	w.DeafEdge(1500*time.Millisecond, time.Hour)
 
 	deleted := make(chan reply, 1)
-	go func() { deleted <- c.do("DELETE", "/links/"+link.ID, "") }()
+	go func() { deleted <- c.Do("DELETE", "/links/"+link.ID, "") }()
 	await(t, "the delete to be committed", func() error {
 		var links int
-		if err := w.pool.QueryRow(context.Background(), `select count(*) from links`).Scan(&links); err != nil || links > 0 {
+		if err := w.Pool.QueryRow(context.Background(), `select count(*) from links`).Scan(&links); err != nil || links > 0 {
 			return fmt.Errorf("%d links, %v", links, err)
 		}
 		return nil
 	})
 	stopped := make(chan int, 1)
-	go func() { stopped <- p.stop() }()
+	go func() { stopped <- p.Stop() }()
 	await(t, "readiness to be given up", func() error {
-		if status, body := p.ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, "stopping") {
+		if status, body := p.Ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, "stopping") {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
 	})
-	if r := <-deleted; r.status != http.StatusOK || r.header.Get(relay.Header) != "pending" {
+	if r := <-deleted; r.Status != http.StatusOK || r.Header.Get(relay.Header) != "pending" {
 		t.Errorf("the delete under way: %s, expected its answer, as it would have been", r)
 	}
 	if code := <-stopped; code != 0 {
 		t.Errorf("exit code %d, expected 0", code)
 	}
-	if _, err := c.try("GET", "/healthz", ""); err == nil {
+	if _, err := c.Try("GET", "/healthz", ""); err == nil {
 		t.Error("the API still answers")
 	}
 }
 
 func TestSecondSignalKills(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	p, program := w.launch(build(t), "CONTROL_DRAIN=1m")
+	w := newTestEnv(t)
+	p, program := w.launch(testenv.Build(t), "CONTROL_DRAIN=1m")
 	signal := func() {
 		t.Helper()
 		if err := program.Signal(syscall.SIGTERM); err != nil {
@@ -92,12 +92,12 @@ func TestSecondSignalKills(t *testing.T) {
 	}
 	signal()
 	await(t, "the first signal to be heard", func() error {
-		if !strings.Contains(p.log.String(), "msg=stopping") {
-			return fmt.Errorf("the log says %s", p.log)
+		if !strings.Contains(p.Log.String(), "msg=stopping") {
+			return fmt.Errorf("the log says %s", p.Log)
 		}
 		return nil
 	})
-	if r := p.client("").do("GET", "/healthz", ""); r.status != http.StatusOK {
+	if r := p.client("").Do("GET", "/healthz", ""); r.Status != http.StatusOK {
 		t.Errorf("while it drains: %s, expected 200", r)
 	}
 	signal()
@@ -113,79 +113,79 @@ func TestSecondSignalKills(t *testing.T) {
 
 func TestServiceOutlivesPostgres(t *testing.T) {
 	t.Parallel()
-	postgres, redis := testdb.NewServer(t), testredis.New(t)
-	w := &world{t: t, db: &postgres.Database, redis: redis}
-	w.pool = w.open(w.db.URL)
-	w.store = store.New(w.pool, testLinkBase)
+	postgres, redis := testkit.NewPostgres(t), testkit.NewRedis(t)
+	w := &testEnv{&testenv.Env{T: t, DB: &postgres.Database, Redis: redis}}
+	w.Pool = w.Open(w.DB.URL)
+	w.Store = store.New(w.Pool, testLinkBase)
 	p := w.serve()
-	c := p.client(*w.organization(catalog.Growth).ServerKey)
-	c.created(`{"path":"/a"}`)
+	c := p.client(*w.Organization(catalog.Growth).ServerKey)
+	c.CreateLink(`{"path":"/a"}`)
 
 	if err := postgres.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	r := c.do("GET", "/links", "")
-	if r.status != http.StatusServiceUnavailable {
-		t.Errorf("with Postgres frozen: %s, expected 503 after %v", r, requestTimeout)
+	r := c.Do("GET", "/links", "")
+	if r.Status != http.StatusServiceUnavailable {
+		t.Errorf("with Postgres frozen: %s, expected 503", r)
 	}
-	checkEnvelope(t, "with Postgres frozen", r, "/links")
-	if status, body := p.ready(); status != http.StatusServiceUnavailable {
+	testenv.CheckEnvelope(t, "with Postgres frozen", r, "/links")
+	if status, body := p.Ready(); status != http.StatusServiceUnavailable {
 		t.Errorf("readiness with Postgres frozen: %d %s, expected 503", status, body)
 	}
 	if err := postgres.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	p.awaitReady()
+	p.AwaitReady()
 
 	if err := postgres.StopImmediate(); err != nil {
 		t.Fatal(err)
 	}
-	if r := c.do("POST", "/links", `{"path":"/b"}`); r.status != http.StatusServiceUnavailable {
+	if r := c.Do("POST", "/links", `{"path":"/b"}`); r.Status != http.StatusServiceUnavailable {
 		t.Errorf("with Postgres down: %s, expected 503", r)
 	}
-	if r := c.do("GET", "/healthz", ""); r.status != http.StatusOK {
+	if r := c.Do("GET", "/healthz", ""); r.Status != http.StatusOK {
 		t.Errorf("liveness with Postgres down: %s, expected 200", r)
 	}
 	if err := postgres.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.awaitReady()
-	c.created(`{"path":"/c"}`)
+	p.AwaitReady()
+	c.CreateLink(`{"path":"/c"}`)
 }
 
 func TestServiceGoesOnWithoutRedis(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	p := w.serve()
-	c := p.client(*w.organization(catalog.Growth).ServerKey)
-	if err := w.redis.Kill(); err != nil {
+	c := p.client(*w.Organization(catalog.Growth).ServerKey)
+	if err := w.Redis.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	link := c.created(`{"path":"/a"}`)
-	if r := c.do("DELETE", "/links/"+link.ID, ""); r.status != http.StatusOK || r.header.Get(relay.Header) != "complete" {
+	link := c.CreateLink(`{"path":"/a"}`)
+	if r := c.Do("DELETE", "/links/"+link.ID, ""); r.Status != http.StatusOK || r.Header.Get(relay.Header) != "complete" {
 		t.Errorf("DELETE without Redis: %s, expected 200, complete: there is no edge", r)
 	}
-	if status, body := p.ready(); status != http.StatusOK {
+	if status, body := p.Ready(); status != http.StatusOK {
 		t.Errorf("readiness without Redis: %d %s, expected 200", status, body)
 	}
-	if !strings.Contains(p.metrics(), "deeplink_control_hints_lost_total 2") {
+	if !strings.Contains(p.Metrics(), "deeplink_control_hints_lost_total 2") {
 		t.Errorf("the metrics do not count the lost hints")
 	}
 }
 
 func TestReadinessWantsAMigratedDatabase(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.exec(`create database empty`)
-	t.Cleanup(func() { w.exec(`drop database empty with (force)`) })
-	address, err := url.Parse(w.db.URL)
+	w := newTestEnv(t)
+	w.Exec(`create database empty`)
+	t.Cleanup(func() { w.Exec(`drop database empty with (force)`) })
+	address, err := url.Parse(w.DB.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	address.Path = "/empty"
-	p := start(t, address.String(), w.redis.URL())
+	p := start(t, address.String(), w.Redis.URL())
 	await(t, "readiness to be refused", func() error {
-		if status, body := p.ready(); status != http.StatusServiceUnavailable {
+		if status, body := p.Ready(); status != http.StatusServiceUnavailable {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
@@ -193,7 +193,7 @@ func TestReadinessWantsAMigratedDatabase(t *testing.T) {
 	if got := run(t.Context(), []string{"migrate", "--database-url=" + address.String()}, io.Discard, io.Discard); got != 0 {
 		t.Fatalf("migrate: exit code %d", got)
 	}
-	p.awaitReady()
+	p.AwaitReady()
 	database, err := pgx.Connect(t.Context(), address.String())
 	if err != nil {
 		t.Fatal(err)
@@ -202,28 +202,28 @@ func TestReadinessWantsAMigratedDatabase(t *testing.T) {
 	if _, err := database.Exec(t.Context(), `delete from goose_db_version where version_id = (select max(version_id) from goose_db_version)`); err != nil {
 		t.Fatal(err)
 	}
-	if status, body := p.ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, "lacks the migrations") {
+	if status, body := p.Ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, "lacks the migrations") {
 		t.Errorf("without the latest migration: %d %s, expected 503", status, body)
 	}
 }
 
 func TestMetricsCountRequestsByPatternAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	organization := w.organization(catalog.Growth)
+	w := newTestEnv(t)
+	organization := w.Organization(catalog.Growth)
 	var text string
 	await(t, "a control that Redis answers in time", func() error {
 		p := w.serve()
 		c := p.client(*organization.ServerKey)
-		link := c.created(`{"path":"/a"}`)
-		c.do("GET", "/links/"+link.ID, "")
-		c.do("GET", "/links/canary", "")
-		c.do("BREW", "/canary", "")
-		p.client(apikey.New(apikey.Server)).do("GET", "/links?canary=1", "")
-		if n := p.counted(t, "rate_limit_fallbacks_total"); n > 0 {
+		link := c.CreateLink(`{"path":"/a"}`)
+		c.Do("GET", "/links/"+link.ID, "")
+		c.Do("GET", "/links/canary", "")
+		c.Do("BREW", "/canary", "")
+		p.client(apikey.New(apikey.Server)).Do("GET", "/links?canary=1", "")
+		if n := p.Counted(t, "rate_limit_fallbacks_total"); n > 0 {
 			return fmt.Errorf("%d fallbacks", n)
 		}
-		text = p.metrics()
+		text = p.Metrics()
 		return nil
 	})
 	for _, expected := range []string{
@@ -243,5 +243,32 @@ func TestMetricsCountRequestsByPatternAlone(t *testing.T) {
 	}
 	if strings.Contains(text, "canary") {
 		t.Errorf("the metrics hold input:\n%s", text)
+	}
+}
+func TestStopWaitsForAWriteWhoseClientIsGone(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	organization := w.Organization(catalog.Scale)
+	p := w.serve()
+	unlock := w.Hold(`select from link_usage where organization_id = $1 for update`, organization.ID)
+	cut := p.client(*organization.ServerKey).SendAndHangUp("POST", "/links", `{"path":"/a"}`)
+	w.Blocked()
+	cut()
+	p.AwaitHungUp(1)
+	stopped := make(chan int, 1)
+	go func() { stopped <- p.Stop() }()
+	await(t, "readiness to be given up", func() error {
+		if status, body := p.Ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, "stopping") {
+			return fmt.Errorf("%d %s", status, body)
+		}
+		return nil
+	})
+	unlock()
+	if code := <-stopped; code != 0 {
+		t.Errorf("exit code %d, expected 0", code)
+	}
+	var links int
+	if err := w.Pool.QueryRow(context.Background(), `select count(*) from links`).Scan(&links); err != nil || links != 1 {
+		t.Errorf("%d links after the stop, %v; expected the one whose client was gone", links, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"deeplink/control/internal/testenv"
 	"deeplink/shared/catalog"
 )
 
@@ -43,16 +44,16 @@ func (c *collector) has(text string) bool {
 
 func TestTracesTellWhereTheTimeOfARequestWent(t *testing.T) {
 	t.Parallel()
-	w, to := newWorld(t), newCollector(t)
-	organization := w.organization(catalog.Growth)
+	w, to := newTestEnv(t), newCollector(t)
+	organization := w.Organization(catalog.Growth)
 	p := w.serve("--otlp-endpoint=" + to.URL)
 	c := p.client(*organization.ServerKey)
 	const trace = "0123456789abcdef0123456789abcdef"
-	link := into[catalog.Link](t, c.do("POST", "/links", `{"path":"/hidden1","title":"hidden2"}`, "traceparent", "00-"+trace+"-0123456789abcdef-01", "X-Request-Id", "find-me"))
-	c.do("DELETE", "/links/"+link.ID+"?hidden3", "")
-	c.do("GET", "/hidden4", "")
-	p.client(*organization.ClientKey).do("POST", "/sdk/session", `{"deviceId":"hidden5"}`)
-	p.stop()
+	link := testenv.DecodeReply[catalog.Link](t, c.Do("POST", "/links", `{"path":"/hidden1","title":"hidden2"}`, "traceparent", "00-"+trace+"-0123456789abcdef-01", "X-Request-Id", "find-me"))
+	c.Do("DELETE", "/links/"+link.ID+"?hidden3", "")
+	c.Do("GET", "/hidden4", "")
+	p.client(*organization.ClientKey).Do("POST", "/sdk/session", `{"deviceId":"hidden5"}`)
+	p.Stop()
 	for _, text := range []string{
 		"deeplink-control", "POST /links", "DELETE /links/{id}", "postgres select", "postgres delete", "postgres insert, set, select", "POST /sdk/session", "postgres with", "wait for the edges", "find-me",
 		organization.ID, "\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef",
@@ -66,32 +67,32 @@ func TestTracesTellWhereTheTimeOfARequestWent(t *testing.T) {
 			t.Errorf("a span has %q", text)
 		}
 	}
-	if !strings.Contains(p.log.String(), `"traceId":"`+trace+`"`) {
-		t.Errorf("the log does not name the trace:\n%s", p.log)
+	if !strings.Contains(p.Log.String(), `"traceId":"`+trace+`"`) {
+		t.Errorf("the log does not name the trace:\n%s", p.Log)
 	}
 }
 
 func TestWithoutACollectorThereAreNoTraces(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	organization := w.organization(catalog.Growth)
+	w := newTestEnv(t)
+	organization := w.Organization(catalog.Growth)
 	p := w.serve()
-	p.client(*organization.ServerKey).do("GET", "/links", "", "traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
-	p.stop()
-	if strings.Contains(p.log.String(), "traceId") {
-		t.Errorf("the log names a trace:\n%s", p.log)
+	p.client(*organization.ServerKey).Do("GET", "/links", "", "traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
+	p.Stop()
+	if strings.Contains(p.Log.String(), "traceId") {
+		t.Errorf("the log names a trace:\n%s", p.Log)
 	}
 }
 
 func TestCollectorThatIsAwayHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	organization := w.organization(catalog.Growth)
-	p := w.serve("--otlp-endpoint=http://" + freeAddress(t))
-	if r := p.client(*organization.ServerKey).do("POST", "/links", `{"path":"/a"}`); r.status != http.StatusCreated {
+	w := newTestEnv(t)
+	organization := w.Organization(catalog.Growth)
+	p := w.serve("--otlp-endpoint=http://" + testenv.FreeAddress(t))
+	if r := p.client(*organization.ServerKey).Do("POST", "/links", `{"path":"/a"}`); r.Status != http.StatusCreated {
 		t.Errorf("%s, expected 201", r)
 	}
-	if code := p.stop(); code != 0 {
+	if code := p.Stop(); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
 }

@@ -1,7 +1,8 @@
-// Package deploy holds what Deeplink is run with outside a developer's machine; see README.md. This file holds it to the programs.
+// Package deploy has the files with which operators run Deeplink; see README.md. The tests compare them with the programs.
 package deploy
 
 import (
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -16,10 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// settings are a program's, each with its default; "" where there is none.
+// settings are those of a program, each with its default; "" without one.
 type settings map[string]string
 
-// programs builds control and edge and returns their settings as each says them itself.
+// programs builds control and edge and returns the settings that each prints.
 func programs(t *testing.T) map[string]settings {
 	t.Helper()
 	bin := t.TempDir()
@@ -38,12 +39,12 @@ var (
 	flagDefault = regexp.MustCompile(`^[a-z-]+=("[^"]*"|[a-z0-9]\S*)`)
 )
 
-// settingsOf reads a program's --help: each flag begins a line, shows its default, and ends with its variable. What takes a value and
+// settingsOf reads a program's --help: each flag starts a line, shows its default, and ends with its variable. A flag that takes a value and
 // has no default shows a word in capitals.
 func settingsOf(t *testing.T, program string, args ...string) settings {
 	t.Helper()
 	command := exec.Command(program, append(args, "--help")...)
-	command.Env = []string{} // settings of this process are none of the program's
+	command.Env = []string{} // the program gets no settings of this process
 	help, err := command.Output()
 	if err != nil {
 		t.Fatalf("%s --help: %v", program, err)
@@ -62,21 +63,21 @@ func settingsOf(t *testing.T, program string, args ...string) settings {
 	return all
 }
 
-// required have no default, and a program that does not start without them.
+// required are the settings without a default, without which a program does not start.
 var required = []string{"DATABASE_URL", "LINK_BASE_URL", "REDIS_URL"}
 
 var envLine = regexp.MustCompile(`^(#?)([A-Z][A-Z0-9_]*)=(.*)$`)
 
-// TestFilesNameTheSettingsOfThePrograms has a setting found that is new, gone or another, and a typo: the programs ignore variables that
-// they do not know.
-func TestFilesNameTheSettingsOfThePrograms(t *testing.T) {
+// TestFilesNameOnlySettingsThatExist finds a setting that is new, gone or renamed, and a typo: the programs ignore variables that they do not
+// know.
+func TestFilesNameOnlySettingsThatExist(t *testing.T) {
 	t.Parallel()
 	all := programs(t)
-	t.Run("env files have every one, with its default", func(t *testing.T) { checkEnvFiles(t, all) })
-	t.Run("no file has one that is none", func(t *testing.T) { checkNames(t, all) })
+	t.Run("env files have each, with its default", func(t *testing.T) { checkEnvFiles(t, all) })
+	t.Run("no file has an unknown one", func(t *testing.T) { checkNames(t, all) })
 }
 
-// checkEnvFiles wants of each setting: a text before it, and "#" unless it is required.
+// checkEnvFiles demands for each setting: a comment before it, and "#" unless it is required.
 func checkEnvFiles(t *testing.T, all map[string]settings) {
 	for program, expected := range all {
 		file := filepath.Join("env", program+".env")
@@ -92,7 +93,7 @@ func checkEnvFiles(t *testing.T, all map[string]settings) {
 			}
 			name, value := setting[2], setting[3]
 			if !strings.HasPrefix(before, "# ") {
-				t.Errorf("%s:%d: nothing is said about %s", file, i+1, name)
+				t.Errorf("%s:%d: there is no comment about %s", file, i+1, name)
 			}
 			if _, twice := documented[name]; twice {
 				t.Errorf("%s:%d: %s for the second time", file, i+1, name)
@@ -111,12 +112,15 @@ func checkEnvFiles(t *testing.T, all map[string]settings) {
 	}
 }
 
-// ofOthers are the names in capitals that are read by somebody else.
+// ofOthers are the names in capitals that other programs read.
 var ofOthers = []string{
 	"GOMEMLIMIT", "GOMAXPROCS", // the Go runtime
 	"CONTROL_PASSWORD", "EDGE_PASSWORD", // logins.sql
 	"POSTGRES_PASSWORD", "POSTGRES_DB", "PGHOST", "PGUSER", "PGPASSWORD", "PGDATABASE", "REDIS_PASSWORD", // images of compose.yaml
-	"DEEPLINK_VERSION", "CLICKS_PORT", "API_PORT", // compose.yaml itself
+	"DEEPLINK_VERSION", "CLICKS_PORT", "API_PORT", "PROMETHEUS_PORT", // compose.yaml itself
+	"API_URL", "ACME_EMAIL", "EDGES", "CONTROLS", // proxy/Caddyfile
+	"RUNBOOK_URL",   // prometheus/prometheus.example.yml
+	"PGSSLROOTCERT", // kubernetes/logins
 	"POD_IP",
 }
 
@@ -134,13 +138,13 @@ func checkNames(t *testing.T, all map[string]settings) {
 		}
 	}
 	found := map[string]bool{}
-	for _, folder := range []string{"compose*", "kubernetes/*", "kubernetes/*/*", "systemd/*"} {
+	for _, folder := range []string{"compose*", "kubernetes/*", "kubernetes/*/*", "kubernetes/*/*/*", "systemd/*"} {
 		for _, file := range glob(t, folder) {
 			for _, match := range named.FindAllStringSubmatch(read(t, file), -1) {
 				name := strings.Join(match[1:], "")
 				setting, ok := known[name]
 				if !ok {
-					t.Errorf("%s: %s is no setting of control or edge, nor of anybody else", file, name)
+					t.Errorf("%s: %s is not a setting of control, edge or another program", file, name)
 				}
 				found[name] = found[name] || setting
 			}
@@ -153,26 +157,55 @@ func checkNames(t *testing.T, all map[string]settings) {
 	}
 }
 
-var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 
-func TestReadmeLinksLeadSomewhere(t *testing.T) {
+// TestLinksOfDocumentsLeadSomewhere checks the files of this folder; .ci/docs checks all files, and headings.
+func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	links := link.FindAllStringSubmatch(read(t, "README.md"), -1)
-	if len(links) == 0 {
-		t.Error("no links were found: this test reads it wrong")
-	}
-	for _, match := range links {
-		if _, err := os.Stat(match[1]); err != nil {
-			t.Errorf("README.md: %v", err)
+	for _, document := range []string{"README.md", "UPGRADING.md", "troubleshooting.md", "runbook.md"} {
+		links := link.FindAllStringSubmatch(read(t, document), -1)
+		if len(links) == 0 {
+			t.Errorf("%s: no links were found: this test reads it wrong", document)
+		}
+		for _, match := range links {
+			if strings.HasPrefix(match[1], "../") {
+				continue
+			}
+			if _, err := os.Stat(match[1]); err != nil {
+				t.Errorf("%s: %v", document, err)
+			}
 		}
 	}
 }
 
-// afterDrain is within what time each program ends once its drain is over: what bounds the steps of its end, added up.
-var afterDrain = map[string]time.Duration{"control": 15 * time.Second, "edge": 18 * time.Second}
+// TestEveryDeploymentGivesBothProgramsTheExtraHosts: control must refuse the hosts that edges serve as shared hosts.
+func TestEveryDeploymentGivesBothProgramsTheExtraHosts(t *testing.T) {
+	t.Parallel()
+	compose := read(t, "compose.yaml")
+	settings := regexp.MustCompile(`(?s)\nx-settings: &settings\n(.*?)\n\n`).FindStringSubmatch(compose)
+	if settings == nil || !strings.Contains(settings[1], "  EDGE_EXTRA_HOSTS: ${EDGE_EXTRA_HOSTS:-}") {
+		t.Errorf("compose.yaml: the settings of both programs have no EDGE_EXTRA_HOSTS")
+	}
+	for _, program := range []string{"control", "edge"} {
+		if !regexp.MustCompile(`(?m)^x-` + program + `-settings: &\S+\n  <<: \*settings$`).MatchString(compose) {
+			t.Errorf("compose.yaml: the settings of %s do not include those of both programs", program)
+		}
+		if file := "kubernetes/serve/" + program + ".yaml"; !strings.Contains(read(t, file), "configMapRef: {name: shared}") {
+			t.Errorf("%s does not read shared.env", file)
+		}
+		for _, file := range []string{"env/" + program + ".env", "kubernetes/serve/shared.env"} {
+			if !strings.Contains(read(t, file), "\n#EDGE_EXTRA_HOSTS=\n") {
+				t.Errorf("%s does not mention EDGE_EXTRA_HOSTS", file)
+			}
+		}
+	}
+}
 
-// TestWhoeverKillsWaitsForTheDrain has it so in every file that says how long a program gets to end.
-func TestWhoeverKillsWaitsForTheDrain(t *testing.T) {
+// afterDrain is how long each program takes at most to end after its drain: the sum of the bounds of its steps.
+var afterDrain = map[string]time.Duration{"control": 20 * time.Second, "edge": 18 * time.Second}
+
+// TestKillWaitsForDrain in every file that says how long a program has to end.
+func TestKillWaitsForDrain(t *testing.T) {
 	t.Parallel()
 	for program, after := range afterDrain {
 		variable := strings.ToUpper(program) + "_DRAIN"
@@ -189,8 +222,8 @@ func TestWhoeverKillsWaitsForTheDrain(t *testing.T) {
 	}
 }
 
-// TestEdgesStayWhilePostgresIsAway demands that no readiness probe takes edges out that still answer from memory.
-func TestEdgesStayWhilePostgresIsAway(t *testing.T) {
+// TestReadinessProbeKeepsEdgesThatServeFromMemory while Postgres is away.
+func TestReadinessProbeKeepsEdgesThatServeFromMemory(t *testing.T) {
 	t.Parallel()
 	const file = "kubernetes/serve/edge.yaml"
 	probe := regexp.MustCompile(`(?s)readinessProbe:.*?periodSeconds: (\d+).*?failureThreshold: (\d+)`).FindStringSubmatch(read(t, file))
@@ -205,12 +238,12 @@ func TestEdgesStayWhilePostgresIsAway(t *testing.T) {
 	}
 }
 
-// span returns the length of time that a file gives where the pattern finds it, in seconds when it has no unit.
+// span returns the duration that the pattern finds in a file, in seconds if it has no unit.
 func span(t *testing.T, file, pattern string) time.Duration {
 	t.Helper()
 	match := regexp.MustCompile(pattern).FindStringSubmatch(read(t, file))
 	if match == nil {
-		t.Fatalf("%s: nothing is like %s", file, pattern)
+		t.Fatalf("%s: nothing matches %s", file, pattern)
 	}
 	text := strings.ReplaceAll(match[1], " ", "")
 	if seconds, err := strconv.Atoi(text); err == nil {
@@ -242,4 +275,35 @@ func read(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(content)
+}
+
+// quoted is a message of the programs as the documents quote it: in code marks and quotes.
+var quoted = regexp.MustCompile("`\"([^\"`]+)\"`")
+
+// TestQuotedMessagesExist: an operator searches for these texts in logs and responses.
+func TestQuotedMessagesExist(t *testing.T) {
+	t.Parallel()
+	var source strings.Builder
+	for _, folder := range []string{"../edge", "../control", "../shared"} {
+		err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				source.WriteString(read(t, path))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, document := range []string{"troubleshooting.md", "runbook.md"} {
+		messages := quoted.FindAllStringSubmatch(read(t, document), -1)
+		if len(messages) == 0 {
+			t.Errorf("%s: no quoted message was found: this test reads it wrong", document)
+		}
+		for _, message := range messages {
+			if !strings.Contains(source.String(), message[1]) {
+				t.Errorf("%s quotes %q, which no program writes", document, message[1])
+			}
+		}
+	}
 }

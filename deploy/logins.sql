@@ -1,26 +1,6 @@
--- The login roles of the programs, with the passwords of $CONTROL_PASSWORD and $EDGE_PASSWORD. As the owner, after `control migrate`, which
--- makes the group roles that carry the rights. To be run again for new passwords:
+-- The login roles of the programs, as the owner, after `control migrate`:
 --
---   psql --set=ON_ERROR_STOP=1 --file=deploy/logins.sql "$OWNER_URL"
-\getenv control_password CONTROL_PASSWORD
-\getenv edge_password EDGE_PASSWORD
--- An empty password is none in Postgres: nobody would get in.
-\set both `test -n "$CONTROL_PASSWORD" && test -n "$EDGE_PASSWORD" && echo yes || echo no`
-\if :both
-\else
-do $$ begin raise exception 'CONTROL_PASSWORD and EDGE_PASSWORD must be set'; end $$;
-\endif
--- Passwords must not get into the server's log. Only a superuser may say so; anybody else sees to it that log_statement is none, as it
--- is by default.
-\o /dev/null
-select set_config('log_statement', 'none', false), set_config('log_min_error_statement', 'panic', false)
-where (select rolsuper from pg_roles where rolname = current_user);
-\o
-
-select format('create role %I login', name)
-from (values ('deeplink_control_login'), ('deeplink_edge_login')) wanted (name)
-where not exists (select from pg_roles where rolname = name) \gexec
-grant deeplink_control to deeplink_control_login;
-grant deeplink_edge to deeplink_edge_login;
-alter role deeplink_control_login password :'control_password';
-alter role deeplink_edge_login password :'edge_password';
+--   CONTROL_PASSWORD=… EDGE_PASSWORD=… psql --no-psqlrc --set=ON_ERROR_STOP=1 --file=deploy/logins.sql "$OWNER_URL"
+--
+-- The statements are in a folder of Kubernetes, because kustomize reads no file outside its folder.
+\ir kubernetes/logins/logins.sql

@@ -18,22 +18,13 @@ import (
 	"time"
 
 	"deeplink/deploy/stack"
-	"deeplink/shared/daemon"
+	"deeplink/shared/devservers"
 )
 
-var restoreBlock = regexp.MustCompile("(?s)```bash restore\n(.*?)```")
-
-// The lines of README.md, as PostgreSQL's user would type them.
+// TestRestoreOnAFreshMachine runs the lines of README.md as PostgreSQL's user would type them.
 func TestRestoreOnAFreshMachine(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := restoreBlock.FindSubmatch(readme)
-	if block == nil {
-		t.Fatal("README.md has no block \"bash restore\"")
-	}
+	script := block(t, "README.md", "restore")
 	dir, err := os.MkdirTemp("", "deeplink-restore-") // PostgreSQL's user cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +39,7 @@ func TestRestoreOnAFreshMachine(t *testing.T) {
 	}
 	path := fill(t, old)
 
-	address, err := daemon.FreeAddr()
+	address, err := devservers.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +55,7 @@ func TestRestoreOnAFreshMachine(t *testing.T) {
 	server := postgresUser(t, fresh, "PATH="+strings.Join([]string{bin, postgresPrograms(t), os.Getenv("PATH")}, ":"), "OWNER_URL="+old.Owner, "FRESH_OWNER_URL="+moved(old.Owner), "PGDATA="+data,
 		"SERVER_OPTIONS=-c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c port="+address[strings.LastIndexByte(address, ':')+1:])
 	t.Cleanup(func() { server(context.Background(), `pg_ctl stop --mode=immediate --silent --pgdata="$PGDATA"`) })
-	if out, err := server(t.Context(), "set -euo pipefail\n"+string(block[1])); err != nil {
+	if out, err := server(t.Context(), "set -euo pipefail\n"+script); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
@@ -83,11 +74,54 @@ func TestRestoreOnAFreshMachine(t *testing.T) {
 	for what, change := range map[string]string{
 		"a link with another path": `update links set path = '/other'`, "an event less": `delete from events`, "a user less": `delete from identities`,
 	} {
-		if out, err := server(t.Context(), "set -euo pipefail\n"+strings.SplitAfter(string(block[1]), "\n}\n")[0]+
+		if out, err := server(t.Context(), "set -euo pipefail\n"+strings.SplitAfter(script, "\n}\n")[0]+
 			`psql --quiet --command="`+change+`" "$FRESH_OWNER_URL"; contents "$FRESH_OWNER_URL" >now.txt; if diff contents.txt now.txt; then exit 1; fi; mv now.txt contents.txt`); err != nil {
 			t.Errorf("%s counts as equal\n%s", what, out)
 		}
 	}
+}
+
+// TestCopyOfADeletedOrganization runs the block of README.md: the link of a deleted organization resolves again, and one that had no links
+// can create one.
+func TestCopyOfADeletedOrganization(t *testing.T) {
+	t.Parallel()
+	lines := block(t, "README.md", "copy-organization")
+	dir := openDir(t)
+	s := openStack(t, dir)
+	path := fill(t, s)
+	made, err := s.Operate(t.Context(), s.Control, "org", "create", "--name=Empty", "--org-key=none", "--plan=growth", "--app-config=demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, err := url.Parse(s.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied.Path = "/copy"
+	run := postgresUser(t, dir, "PATH="+postgresPrograms(t)+":"+os.Getenv("PATH"), "OWNER_URL="+s.Owner, "COPY_URL="+copied.String())
+	const lose = `set -euo pipefail
+		psql --quiet "$OWNER_URL" -c 'create database copy'
+		pg_dump "$OWNER_URL" | psql --quiet --set=ON_ERROR_STOP=1 "$COPY_URL" >/dev/null
+		psql --quiet --set=ON_ERROR_STOP=1 "$OWNER_URL" -c 'delete from links' -c 'delete from domains' -c 'delete from organizations'
+		for ID in $(psql --tuples-only --no-align "$COPY_URL" -c "select id from organizations where org_key in ('acme', 'none')"); do
+	`
+	if out, err := run(t.Context(), lose+lines+"done"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	edge, err := s.StartEdge(t.Context(), freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { edge.Kill() })
+	if status := click(t, edge.URL()+path); status != http.StatusFound {
+		t.Errorf("the copied link responds with %d, expected 302", status)
+	}
+	control, err := s.StartControl(t.Context(), freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { control.Kill() })
+	post(t, control.URL()+"/links", regexp.MustCompile(`svc_api_\w+`).FindString(string(made)), `{"path":"/first"}`)
 }
 
 func openStack(t *testing.T, dir string) *stack.Stack {
@@ -190,7 +224,7 @@ func click(t *testing.T, address string) int {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	addr, err := daemon.FreeAddr()
+	addr, err := devservers.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}

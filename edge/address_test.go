@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAddressIsWhereTheEdgeListensUnlessItIsSet(t *testing.T) {
+func TestAddressDefaultsToTheListeningAddress(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ set, ip, expected string }{
 		{"", "127.0.0.1", "127.0.0.1:8123"},
@@ -24,7 +24,7 @@ func TestAddressIsWhereTheEdgeListensUnlessItIsSet(t *testing.T) {
 	}
 }
 
-func TestEdgeSaysWhereItIsReached(t *testing.T) {
+func TestEdgeRegistersItsAddress(t *testing.T) {
 	t.Parallel()
 	for set, expected := range map[string]string{"": "", "edge-1.internal:80": "edge-1.internal:80"} {
 		t.Run(set, func(t *testing.T) {

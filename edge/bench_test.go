@@ -12,21 +12,21 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"deeplink/edge/internal/match"
 	"deeplink/edge/internal/origin"
 	"deeplink/edge/internal/replica"
+	"deeplink/edge/internal/wellknown"
 	"deeplink/shared/bus"
 	"deeplink/shared/ratelimit"
 	"deeplink/shared/settings"
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
-// warmServer is a server, not listening, whose replica holds a lease on a real database with the link abcd/Promo1 and has it in
-// memory.
+// warmServer returns a server that does not listen. Its replica holds a lease on a real database with the link abcd/Promo1.
 func warmServer(t testing.TB) *server {
 	t.Helper()
-	database := testdb.New(t)
-	r := rows{t, testdb.Connect(t, database.URL)}
+	database := testkit.NewDatabase(t)
+	r := rows{t, testkit.Connect(t, database.URL)}
 	organization := r.organization("abcd")
 	r.link(organization, "Bare", nil)
 	r.link(organization, "Promo1", map[string]any{
@@ -50,15 +50,23 @@ func warmServer(t testing.TB) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(from.Close)
-	hints, err := bus.Open(testredis.New(t).URL())
+	wantErrorPages := new(errorPages)
+	redisURL := testkit.NewRedis(t).URL()
+	tokens, err := match.Open(context.Background(), match.Options{
+		DatabaseURL: string(c.DatabaseURL), RedisURL: redisURL, LinkBaseURL: base, Keys: c.MatchTokenKeys.keys(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tokens.Close)
+	hints, err := bus.Open(redisURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { hints.Close() })
-	pages := new(errorPages)
 	links, err := replica.New(replica.Options{
 		Database: config, Redis: hints, Slot: "test", Lease: c.Lease, StaleIfError: c.StaleIfError, CacheBytes: 16 << 20,
-		Load: loadFrom(from, base, pages), Log: discard,
+		Load: newLoad(from, base, wantErrorPages), IsFile: wellknown.IsFile, Log: discard,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -74,10 +82,10 @@ func warmServer(t testing.TB) *server {
 		links.Close()
 	})
 	until(t, "a lease", func() bool { return links.Ready() == nil })
-	return newServer(c, links, pages, nil, discard)
+	return newServer(c, links, wantErrorPages, tokens, discard)
 }
 
-// click is what a browser sends for a short URL.
+// click returns the request of a browser for a short URL.
 func click(agent, path string) string {
 	return "GET " + path + ` HTTP/1.1
 Host: go.example.com
@@ -97,7 +105,7 @@ Referer: https://mail.example.net/
 `
 }
 
-// within runs f inside a handler of fasthttp's, on a request that fasthttp has read: only it can set the time of a request.
+// within runs f in a fasthttp handler, on a request that fasthttp has read: only fasthttp can set the time of a request.
 func within(t testing.TB, raw string, f func(*fasthttp.RequestCtx)) {
 	t.Helper()
 	called := false
@@ -111,7 +119,7 @@ func within(t testing.TB, raw string, f func(*fasthttp.RequestCtx)) {
 	}
 }
 
-// wireConn is the server's end of a connection on which a client has sent all that it will.
+// wireConn is the server's end of a connection on which the client has sent everything.
 type wireConn struct {
 	net.Conn
 	in *bytes.Reader
@@ -146,7 +154,7 @@ var hotPaths = []struct {
 
 func TestHitsDoNotAllocate(t *testing.T) {
 	s := warmServer(t)
-	// What the nonce of a page costs: nothing, but under the race detector crypto/rand allocates.
+	// The allocations for the nonce of a page: none, except under the race detector, where crypto/rand allocates.
 	nonce := testing.AllocsPerRun(100, func() {
 		var random [16]byte
 		_, _ = rand.Read(random[:])
@@ -155,13 +163,13 @@ func TestHitsDoNotAllocate(t *testing.T) {
 		t.Run(hot.name, func(t *testing.T) {
 			within(t, click(hot.agent, hot.path), func(ctx *fasthttp.RequestCtx) {
 				answer := func() {
-					// The body keeps its memory: the pool that fasthttp would return it to loses some of it under the race detector.
+					// Keep the body's memory: under the race detector, fasthttp's pool drops some of what is returned to it.
 					ctx.Response.Header.Reset()
 					s.handle(ctx)
 				}
 				n := 0
-				// Until the replica has the link in memory and every buffer its size; what polls meanwhile can only add. All requests
-				// have one time, so that one address may send fewer than the rate limit.
+				// Repeat until the link is cached and every buffer has its size; polls in the background can only add allocations. All
+				// requests have the same time, so one address may send fewer than the rate limit.
 				until(t, hot.path+" is answered without an allocation", func() bool {
 					n++
 					ctx.SetRemoteAddr(clientAddr(n))
@@ -188,11 +196,11 @@ func BenchmarkHandoffAndroid(b *testing.B) { benchmarkHits(b, "Android") }
 func BenchmarkPreview(b *testing.B)        { benchmarkHits(b, "preview") }
 func BenchmarkLanding(b *testing.B)        { benchmarkHits(b, "landing") }
 
-// benchmarkHits asks for the hot paths with these names.
+// benchmarkHits requests the hot paths with these names.
 func benchmarkHits(b *testing.B, names ...string) {
 	s := warmServer(b)
-	// The time of the request stands still here: in a window of no length none of them is too many.
-	s.limiter = ratelimit.NewMemory(ratelimit.Surface{Limit: ratelimit.Resolution.Limit}, maxClients)
+	// All requests have the same time, so the window has no length: no request exceeds the limit.
+	s.limiter = ratelimit.NewMemory(ratelimit.Surface{Limit: ratelimit.Resolution.Limit}, 1<<16)
 	clients := make([]net.Addr, 1<<12)
 	for i := range clients {
 		clients[i] = clientAddr(i)

@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"deeplink/shared/settings"
-	"deeplink/shared/testbrowser"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
+	"deeplink/shared/testkit/chrome"
 )
 
-// TestPagesInChromium shows the pages to people: a real browser, a real edge, a real PostgreSQL. Only the phones are Chromium in
-// disguise, and nothing but the edge answers: whoever else is asked is noted. One visitor comes after another.
+// TestPagesInChromium shows the pages in a real browser, with a real edge and a real PostgreSQL. Phones are Chromium with another
+// User-Agent. Only the edge responds; requests to any other host are recorded. One visitor follows another.
 func TestPagesInChromium(t *testing.T) {
+	testkit.Prove(t)
 	t.Parallel()
 	c := startChromium(t)
 	for _, test := range []struct {
@@ -39,17 +40,17 @@ func TestPagesInChromium(t *testing.T) {
 	}
 }
 
-// chromium is a browser, and the edge whose pages it shows.
+// chromium is a browser, with the edge whose pages it shows.
 type chromium struct {
-	browser  *testbrowser.Browser
+	browser  *chrome.Browser
 	edge     *testEdge
-	database *testdb.Database
+	database *testkit.Database
 	base     string // of short URLs, which really lead to the edge
 }
 
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	c := &chromium{browser: testbrowser.New(t), database: testdb.New(t)}
+	c := &chromium{browser: chrome.New(t), database: testkit.NewDatabase(t)}
 	c.edge = startEdgeOn(t, *c.database, func(o *options) {
 		believe(t, o)
 		c.base = "http://" + string(o.Addr)
@@ -58,7 +59,7 @@ func startChromium(t *testing.T) *chromium {
 	return c
 }
 
-// visitor is who looks at a page, and with what.
+// visitor describes the browser of a visitor.
 type visitor struct {
 	userAgent     string
 	hint          string // the platform in the client hints; empty: there are none
@@ -69,33 +70,24 @@ type visitor struct {
 }
 
 var (
-	onIPhone  = visitor{userAgent: realAgent("iPhone"), width: 390, height: 844, touch: true}
-	onIPad    = visitor{userAgent: realAgent("Safari on macOS, or on an iPad"), hint: "iOS", width: 820, height: 1180, touch: true}
-	onPixel   = visitor{userAgent: realAgent("Chrome on a Pixel"), hint: "Android", width: 412, height: 915, touch: true}
-	onDesktop = visitor{userAgent: realAgent("Chrome on Windows"), hint: "Windows", width: 1280, height: 800}
-	asBot     = visitor{userAgent: realAgent("Facebook's preview"), width: 1280, height: 800}
+	onIPhone  = visitor{userAgent: "Mozilla/5.0 (iPhone; CPU iPhone OS 13_4 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/13.1 Mobile/15E148 Safari/604.1", width: 390, height: 844, touch: true}
+	onIPad    = visitor{userAgent: "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_1) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/13.0.3 Safari/605.1.15", hint: "iOS", width: 820, height: 1180, touch: true}
+	onPixel   = visitor{userAgent: "Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/152.0.0.0 Mobile Safari/537.36", hint: "Android", width: 412, height: 915, touch: true}
+	onDesktop = visitor{userAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/152.0.0.0 Safari/537.36", hint: "Windows", width: 1280, height: 800}
+	asBot     = visitor{userAgent: "facebookexternalhit/1.1", width: 1280, height: 800}
 
-	inInstagram        = visitor{userAgent: realAgent("Instagram on an iPhone"), width: 390, height: 700, touch: true}
-	inInstagramAndroid = visitor{userAgent: realAgent("Instagram on Android"), width: 412, height: 760, touch: true}
-	inFirefox          = visitor{userAgent: realAgent("Firefox on Android"), width: 412, height: 915, touch: true}
+	inInstagram        = visitor{userAgent: "Mozilla/5.0 (iPhone; CPU iPhone OS 13_3 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 Instagram 123.1.0.26.115 (iPhone11,8; iOS 13_3; en_US; en-US; scale=2.00; 828x1792; 190542906)", width: 390, height: 700, touch: true}
+	inInstagramAndroid = visitor{userAgent: "Mozilla/5.0 (Linux; Android 11; Pixel 2 Build/RP1A.201005.004.A1; wv) AppleWebKit/537.36 (KHTML, like Gecko) Version/4.0 Chrome/91.0.4472.120 Mobile Safari/537.36 Instagram 194.0.0.36.172 Android (30/11; 420dpi; 1080x1878; Google/google; Pixel 2; walleye; walleye; en_US; 301484483)", width: 412, height: 760, touch: true}
+	inFirefox          = visitor{userAgent: "Mozilla/5.0 (Android 14; Mobile; rv:129.0) Gecko/129.0 Firefox/129.0", width: 412, height: 915, touch: true}
 )
-
-func realAgent(name string) string {
-	for _, real := range realAgents {
-		if real.name == name {
-			return real.userAgent
-		}
-	}
-	panic("no agent is named " + name)
-}
 
 func (v visitor) withoutScripts() visitor   { v.noScript = true; return v }
 func (v visitor) reading(in string) visitor { v.language = in; return v }
 
-// pictures is the host of every picture that a link has.
+// pictures is the host of every image of a link.
 const pictures = "pictures.example"
 
-// picture is what it answers.
+// picture is the image that this host serves.
 var picture = func() []byte {
 	const width, height = 240, 126
 	canvas := image.NewRGBA(image.Rect(0, 0, width, height))

@@ -13,8 +13,8 @@ import (
 	"github.com/makiuchi-d/gozxing"
 	"github.com/makiuchi-d/gozxing/qrcode"
 
-	"deeplink/shared/testbrowser"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
+	"deeplink/shared/testkit/chrome"
 )
 
 const (
@@ -22,10 +22,10 @@ const (
 	play     = "https://play.google.com/store/apps/details?id=com.example.shop"
 )
 
-// organization makes one with apps on both platforms, and returns what makes links of it.
+// organization creates an organization with apps on both platforms, and returns a function that creates links in it.
 func (c *chromium) organization(t *testing.T, orgKey string) func(code string, columns map[string]any) (path, short string) {
 	t.Helper()
-	r := rows{t, testdb.Connect(t, c.database.URL)}
+	r := rows{t, testkit.Connect(t, c.database.URL)}
 	id := r.organization(orgKey)
 	r.exec(`insert into app_configs (organization_id, ios_bundle_id, ios_team_id, ios_app_store_id, ios_scheme, android_package_name,
 		android_sha256_cert_fingerprints, android_scheme, html_error_pages)
@@ -38,7 +38,7 @@ func (c *chromium) organization(t *testing.T, orgKey string) func(code string, c
 	}
 }
 
-// tokenOf returns the token of a short URL that a page has handed on.
+// tokenOf returns the token in a short URL that a page has copied.
 func tokenOf(t *testing.T, handed, short string) string {
 	t.Helper()
 	token, ok := strings.CutPrefix(handed, short+"?mt=")
@@ -67,7 +67,7 @@ func testCopiedToken(t *testing.T, c *chromium) {
 			t.Errorf("%s: the tap led to %s", name, led)
 		}
 		c.checkMatchesOnce(t, clipboard(tokenOf(t, p.ReadClipboard(), short)), path)
-		// Nobody has left for the app, so it is not there.
+		// The visitor is still on the page, so the app is not installed.
 		if then := p.next(); then != appStore {
 			t.Errorf("%s: then to %s, expected %s", name, then, appStore)
 		}
@@ -121,7 +121,7 @@ func takeIntent(t *testing.T, uri string) intent {
 	return i
 }
 
-// referrerOf returns what the Play Store hands to an app that was installed from one of its URLs.
+// referrerOf returns the referrer that the Play Store passes to an app that was installed from this URL.
 func referrerOf(t *testing.T, store string) string {
 	t.Helper()
 	parsed, err := url.Parse(store)
@@ -181,7 +181,7 @@ func testAppViews(t *testing.T, c *chromium) {
 	p.checkLeads("browser", "instagram://extbrowser/?url="+short)
 
 	facebook := onIPhone
-	facebook.userAgent = realAgent("Facebook on an iPhone")
+	facebook.userAgent = "Mozilla/5.0 (iPhone; CPU iPhone OS 13_3_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 [FBAN/FBIOS;FBDV/iPhone11,8;FBMD/iPhone;FBSN/iOS;FBSV/13.3.1;FBSS/2;FBID/phone;FBLC/en_US;FBOP/5;FBCR/]"
 	p = c.open(t, facebook)
 	p.visit(path)
 	p.Says("Facebook", "Safari")
@@ -219,11 +219,11 @@ func testDesktop(t *testing.T, c *chromium) {
 	}
 }
 
-// scan reads the QR code that an element shows.
+// scan decodes the QR code of an element.
 func (p *tab) scan(selector string) string {
 	p.t.Helper()
 	at := p.Reach(selector)
-	shot := testbrowser.Call(p.Tab, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{
+	shot := chrome.Call(p.Tab, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{
 		Clip: &cdppage.Viewport{X: at.X, Y: at.Y, Width: at.Width, Height: at.Height, Scale: 3},
 	})
 	picture, err := png.Decode(bytes.NewReader(shot.Data))
@@ -286,19 +286,19 @@ func testKeyboard(t *testing.T, c *chromium) {
 		shown := p.shown()
 		for range shown {
 			p.Key(kb.Tab)
-			reached = append(reached, testbrowser.Evaluate[string](p.Tab, `document.activeElement.id`))
-			if ring := testbrowser.Evaluate[string](p.Tab, `getComputedStyle(document.activeElement).outlineStyle`); ring == "none" {
+			reached = append(reached, chrome.Evaluate[string](p.Tab, `document.activeElement.id`))
+			if ring := chrome.Evaluate[string](p.Tab, `getComputedStyle(document.activeElement).outlineStyle`); ring == "none" {
 				t.Errorf("%s: #%s does not show that it has the focus", test.name, reached[len(reached)-1])
 			}
 		}
 		if !slices.Equal(reached, shown) || len(shown) == 0 {
 			t.Errorf("%s: keys reach %q of %q", test.name, reached, shown)
 		}
-		if nameless := testbrowser.Evaluate[[]string](p.Tab, `[...document.querySelectorAll("a,button,[role=img]")]
+		if nameless := chrome.Evaluate[[]string](p.Tab, `[...document.querySelectorAll("a,button,[role=img]")]
 			.filter(e => !(e.ariaLabel || e.textContent).trim()).map(e => e.outerHTML)`); len(nameless) > 0 {
 			t.Errorf("%s: nothing is said aloud for %q", test.name, nameless)
 		}
-		if headings := testbrowser.Evaluate[int](p.Tab, `document.querySelectorAll("h1").length`); headings != 1 {
+		if headings := chrome.Evaluate[int](p.Tab, `document.querySelectorAll("h1").length`); headings != 1 {
 			t.Errorf("%s: %d headings", test.name, headings)
 		}
 	}

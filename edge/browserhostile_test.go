@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"deeplink/shared/testbrowser"
+	"deeplink/shared/testkit/chrome"
 )
 
-// Each of these breaks out of some place that text may be put into. What runs nevertheless opens a dialog.
+// Each of these breaks out of some context of a page. If one runs, it opens a dialog.
 var illTexts = []string{
 	`<script>alert(1)</script>`,
 	`</title><script>alert(2)</script>`,
@@ -83,13 +83,13 @@ var illParams = []string{
 	`{"a": "<!--<script>"}`,
 }
 
-// illLink is a link that is meant ill in all that it has.
+// illLink is a link whose fields are all hostile.
 type illLink struct {
 	title, description, path, fallback, picture string
 	at                                          string // where it is
 }
 
-// illLinks makes links in which each of the values above is at least once: with a place on the web, and without.
+// illLinks creates links that contain each of the values above at least once: with a destination on the web, and without.
 func illLinks(t *testing.T, link func(string, map[string]any) (at, short string)) (web, none []illLink) {
 	t.Helper()
 	for i := range illTexts {
@@ -109,10 +109,10 @@ func illLinks(t *testing.T, link func(string, map[string]any) (at, short string)
 	return web, none
 }
 
-// shape is what a page is made of, without what it says: no text may add to it.
+// shape is the structure of a page without its texts: no text may add to it.
 const shape = `[...document.querySelectorAll("*")].map(e => e.tagName + "(" + [...e.attributes].map(a => a.name) + ")").join(" ")`
 
-// schemes are those of all that can be pressed or is loaded.
+// schemes are the URL schemes of everything that can be pressed or is loaded.
 const schemes = `[...new Set([...document.querySelectorAll("[href],[src],[data-app]")].flatMap(e => [e.href, e.src, e.dataset.app])
 	.filter(u => typeof u === "string").map(u => new URL(u).protocol))].sort().join(" ")`
 
@@ -143,13 +143,13 @@ func testHostileLinks(t *testing.T, c *chromium) {
 			t.Parallel()
 			p := c.open(t, test.as)
 			p.visit(test.tame)
-			want := testbrowser.Evaluate[string](p.Tab, shape)
+			want := chrome.Evaluate[string](p.Tab, shape)
 			for _, h := range test.links {
 				p.visit(h.at)
-				if got := testbrowser.Evaluate[string](p.Tab, shape); got != want {
+				if got := chrome.Evaluate[string](p.Tab, shape); got != want {
 					t.Errorf("%q: the page is made of\n%s\nexpected\n%s", h, got, want)
 				}
-				got := testbrowser.Evaluate[string](p.Tab, schemes)
+				got := chrome.Evaluate[string](p.Tab, schemes)
 				if got = strings.TrimPrefix(got, "http: "); got != strings.TrimPrefix(test.schemes, "http: ") {
 					t.Errorf("%q: the page leads to %s, expected %s", h, got, test.schemes)
 				}
@@ -161,7 +161,7 @@ func testHostileLinks(t *testing.T, c *chromium) {
 					p.checkText(`document.getElementById("web").getAttribute("href")`, h.fallback)
 				}
 				if test.name == "Android" {
-					opened := takeIntent(t, testbrowser.Evaluate[string](p.Tab, `document.getElementById("open").dataset.app`))
+					opened := takeIntent(t, chrome.Evaluate[string](p.Tab, `document.getElementById("open").dataset.app`))
 					referrerOf(t, opened.extras["S.browser_fallback_url"])
 					if len(opened.extras) != 3 || opened.extras["package"] != "com.example.shop" || opened.extras["scheme"] != "shopdroid" {
 						t.Errorf("%q: the button opens %+v", h, opened)
@@ -177,12 +177,12 @@ func testHostileLinks(t *testing.T, c *chromium) {
 
 func (p *tab) checkText(expression, want string) {
 	p.t.Helper()
-	if got := testbrowser.Evaluate[string](p.Tab, expression); got != want {
+	if got := chrome.Evaluate[string](p.Tab, expression); got != want {
 		p.t.Errorf("%s is %q, expected %q", expression, got, want)
 	}
 }
 
-// checkSentTo demands that a path redirects, to the very bytes that were stored.
+// checkSentTo requires that a path redirects to exactly the bytes that were stored.
 func (c *chromium) checkSentTo(t *testing.T, path, want string) {
 	t.Helper()
 	a := c.edge.get(t, path, "Host: "+strings.TrimPrefix(c.base, "http://"), "User-Agent: "+onDesktop.userAgent)
@@ -198,17 +198,17 @@ func testHostileQueries(t *testing.T, c *chromium) {
 		t.Run(name, func(t *testing.T) {
 			p := c.open(t, v)
 			p.visit(path)
-			tame := testbrowser.Evaluate[string](p.Tab, shape)
+			tame := chrome.Evaluate[string](p.Tab, shape)
 			for _, query := range []string{
 				`"><script>alert(1)</script>`, `'onclick='alert(2)`, `a="onclick="alert(3)`, `javascript:alert(4)`, `redirect=//evil.example`,
 				`[[token]]{{.}}`, "\u202e\u00e9",
 				`&amp;quot;&lt;`, `url=javascript:alert(5)//`, `%22%3E%3Cscript%3Ealert(6)%3C/script%3E`,
 			} {
 				p.visit(path + "?" + query)
-				if got := testbrowser.Evaluate[string](p.Tab, shape); got != tame {
+				if got := chrome.Evaluate[string](p.Tab, shape); got != tame {
 					t.Errorf("%q: the page is made of\n%s\nexpected\n%s", query, got, tame)
 				}
-				web, err := url.Parse(testbrowser.Evaluate[string](p.Tab, `document.getElementById("web").href`))
+				web, err := url.Parse(chrome.Evaluate[string](p.Tab, `document.getElementById("web").href`))
 				if err != nil || web.Scheme != "https" || web.Host != "shop.example.com" || web.Path != "/" {
 					t.Errorf("%q: the page leads to %s", query, web)
 				}

@@ -7,20 +7,20 @@ import (
 	"testing"
 	"time"
 
-	"deeplink/shared/testbrowser"
+	"deeplink/shared/testkit/chrome"
 )
 
-// screenshots is where a person finds what the pages look like. It is not under version control.
+// screenshots is the directory for screenshots of the pages. It is not under version control.
 var screenshots = filepath.Join("..", ".run", "screenshots")
 
-// look is a page, and who sees it.
+// look is a page and its visitor.
 type look struct {
 	name, path string
 	v          visitor
 	status     int
 }
 
-// looks are all pages, with much to show and with little.
+// looks returns all pages, with many and with few values.
 func (c *chromium) looks(t *testing.T, orgKey string) []look {
 	t.Helper()
 	link := c.organization(t, orgKey)
@@ -80,10 +80,10 @@ func testScreenshots(t *testing.T, c *chromium) {
 		for _, width := range []int64{360, 768, 1280} {
 			const least = 800
 			p.Size(width, least, l.v.touch)
-			if wide := testbrowser.Evaluate[int64](p.Tab, `document.documentElement.scrollWidth`); wide > width {
+			if wide := chrome.Evaluate[int64](p.Tab, `document.documentElement.scrollWidth`); wide > width {
 				t.Errorf("%s is %d pixels wide, the screen %d", l.name, wide, width)
 			}
-			if long := testbrowser.Evaluate[int64](p.Tab, `document.documentElement.scrollHeight`); long > least {
+			if long := chrome.Evaluate[int64](p.Tab, `document.documentElement.scrollHeight`); long > least {
 				p.Size(width, long, l.v.touch)
 			}
 			for _, scheme := range []string{"light", "dark"} {
@@ -95,7 +95,7 @@ func testScreenshots(t *testing.T, c *chromium) {
 	}
 }
 
-// checkNoFaultsBut allows what the console says of the status of a page about an error.
+// checkNoFaultsBut allows the console message about the status of an error page.
 func (p *tab) checkNoFaultsBut(l look) {
 	p.t.Helper()
 	for _, fault := range p.TakeFaults() {
@@ -117,7 +117,7 @@ func testContrast(t *testing.T, c *chromium) {
 			if found := p.Faint(); len(found) > 0 {
 				t.Errorf("%s, %s: %q", l.name, scheme, found)
 			}
-			grounds[testbrowser.Evaluate[string](p.Tab, `getComputedStyle(document.body).backgroundColor`)] = true
+			grounds[chrome.Evaluate[string](p.Tab, `getComputedStyle(document.body).backgroundColor`)] = true
 		}
 		if len(grounds) != 2 {
 			t.Errorf("%s looks the same in the dark: %v", l.name, grounds)

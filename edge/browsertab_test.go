@@ -12,12 +12,12 @@ import (
 	"github.com/chromedp/cdproto/network"
 	cdppage "github.com/chromedp/cdproto/page" // page is a type of ours
 
-	"deeplink/shared/testbrowser"
+	"deeplink/shared/testkit/chrome"
 )
 
-// tab is what one visitor sees, and where its pages led.
+// tab is the tab of one visitor, with the URLs that its pages led to.
 type tab struct {
-	*testbrowser.Tab
+	*chrome.Tab
 	t  *testing.T
 	in *chromium
 
@@ -26,10 +26,10 @@ type tab struct {
 	back  int      // how many of them it is back from
 }
 
-// open opens a tab, in which the edge answers what it is asked. In place of all others there is nobody, and the page stays.
+// open opens a tab. The edge responds to its requests; every other host is replaced by a response that keeps the page.
 func (c *chromium) open(t *testing.T, v visitor) *tab {
 	t.Helper()
-	p := &tab{t: t, in: c, Tab: c.browser.Open(t, testbrowser.Options{
+	p := &tab{t: t, in: c, Tab: c.browser.Open(t, chrome.Options{
 		Origins:   []string{c.base},
 		Elsewhere: elsewhere,
 		Expected:  []audits.InspectorIssueCode{audits.InspectorIssueCodeBounceTrackingIssue}, // it minds that pages go on by themselves
@@ -39,7 +39,7 @@ func (c *chromium) open(t *testing.T, v visitor) *tab {
 	return p
 }
 
-// elsewhere is the rest of the world: pages that nobody gets to, and pictures.
+// elsewhere responds for all other hosts: images, and pages that are never shown.
 func elsewhere(e *fetch.EventRequestPaused) *fetch.FulfillRequestParams {
 	if e.ResourceType == network.ResourceTypeDocument {
 		return &fetch.FulfillRequestParams{ResponseCode: 204}
@@ -53,7 +53,7 @@ func elsewhere(e *fetch.EventRequestPaused) *fetch.FulfillRequestParams {
 	}
 }
 
-// hear notes where the pages lead, and when they are back.
+// hear records the URLs that the pages lead to, and when the page is back.
 func (p *tab) hear(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,20 +67,20 @@ func (p *tab) hear(event any) {
 	}
 }
 
-// become has another visitor see the pages that come.
+// become changes the visitor for the following pages.
 func (p *tab) become(v visitor) {
 	p.t.Helper()
 	override := emulation.SetUserAgentOverrideParams{UserAgent: v.userAgent, AcceptLanguage: v.language}
 	if v.hint != "" {
 		override.UserAgentMetadata = &emulation.UserAgentMetadata{Platform: v.hint, Mobile: v.touch}
 	}
-	testbrowser.Call(p.Tab, emulation.SetUserAgentOverride, override)
-	testbrowser.Call(p.Tab, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.noScript})
+	chrome.Call(p.Tab, emulation.SetUserAgentOverride, override)
+	chrome.Call(p.Tab, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.noScript})
 	p.Prefer("light")
 	p.Size(v.width, v.height, v.touch)
 }
 
-// visit goes to a page of the edge.
+// visit opens a page of the edge.
 func (p *tab) visit(path string) {
 	p.t.Helper()
 	p.Visit(p.in.base + path)
@@ -89,13 +89,13 @@ func (p *tab) visit(path string) {
 	p.mu.Unlock()
 }
 
-// leads presses what has an id and returns where that led.
+// leads presses the element with this id and returns the URL that it led to.
 func (p *tab) leads(id string) string {
 	p.t.Helper()
 	return p.leadsBy(func() { p.Press("#" + id) })
 }
 
-// leadsBy returns where a deed of the visitor led.
+// leadsBy returns the URL that an action of the visitor led to.
 func (p *tab) leadsBy(deed func()) string {
 	p.t.Helper()
 	deed()
@@ -125,10 +125,10 @@ func (p *tab) checkLeads(id, want string) {
 	}
 }
 
-// shown are the ids of all that can be pressed, from the top.
+// shown returns the ids of everything that can be pressed, from top to bottom.
 func (p *tab) shown() []string {
 	p.t.Helper()
-	return testbrowser.Evaluate[[]string](p.Tab, `[...document.querySelectorAll("a[href],button")].filter(e => e.checkVisibility()).map(e => e.id)`)
+	return chrome.Evaluate[[]string](p.Tab, `[...document.querySelectorAll("a[href],button")].filter(e => e.checkVisibility()).map(e => e.id)`)
 }
 
 func (p *tab) checkShown(want ...string) {

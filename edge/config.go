@@ -7,47 +7,51 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"deeplink/edge/internal/matchtoken"
 	"deeplink/edge/internal/replica"
-	"deeplink/shared/matchtoken"
 	"deeplink/shared/settings"
 )
 
-// options is the command line of edge (decisions.md 10). Every setting is a flag and an environment variable; the flag wins.
+// options are the settings of edge. Each is a flag and an environment variable; the flag wins.
 type options struct {
-	DatabaseURL    settings.Database    `required:"" env:"DATABASE_URL" help:"PostgreSQL to read from, the primary, as a URL."`
-	RedisURL       settings.Redis       `required:"" env:"REDIS_URL" help:"Redis that carries hints, as a URL."`
-	LinkBaseURL    settings.LinkBase    `required:"" env:"LINK_BASE_URL" help:"What short URLs on the shared host begin with, such as https://go.example.com."`
-	Addr           settings.Address     `name:"edge-addr" env:"EDGE_ADDR" default:":8080" help:"Where clicks are answered."`
-	AdminAddr      settings.Address     `name:"edge-admin-addr" env:"EDGE_ADMIN_ADDR" default:"127.0.0.1:9080" help:"Where health, metrics and profiles are. Not for the public."`
-	ExtraHosts     []hostName           `name:"edge-extra-hosts" env:"EDGE_EXTRA_HOSTS" help:"More names of the shared host, with commas between."`
-	Slot           string               `name:"edge-slot" env:"EDGE_SLOT" help:"Name of this edge among all that run. Default: host name and port."`
-	Advertise      string               `name:"edge-advertise" env:"EDGE_ADVERTISE" help:"Host and port at which control reaches this edge itself, past any balancer. Default: where it listens or, when that is everywhere, from where it reaches PostgreSQL."`
-	CacheBytes     int64                `name:"edge-cache-bytes" env:"EDGE_CACHE_BYTES" default:"268435456" help:"Memory for links, in bytes."`
-	Lease          time.Duration        `name:"edge-lease" env:"EDGE_LEASE" default:"2s" help:"How long links are answered from memory after PostgreSQL was asked what has changed."`
-	StaleIfError   time.Duration        `name:"edge-stale-if-error" env:"EDGE_STALE_IF_ERROR" default:"2m" help:"How much longer while PostgreSQL cannot be reached."`
-	Connections    settings.Connections `name:"edge-database-connections" env:"EDGE_DATABASE_CONNECTIONS" default:"16" help:"How many connections to PostgreSQL look up links and association files; one more asks for changes, and 4 redeem match tokens."`
-	Drain          time.Duration        `name:"edge-drain" env:"EDGE_DRAIN" default:"1s" help:"How long to go on after readiness was given up, so that balancers notice."`
-	MatchTokenKeys matchTokenKeys       `env:"MATCH_TOKEN_KEYS" help:"Keys of match tokens, 64 hex digits each, with commas between: the first signs, all verify. Without one there are no tokens."`
-	TrustedProxies settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For is believed, as CIDRs with commas between."`
+	DatabaseURL         settings.Database    `required:"" env:"DATABASE_URL" help:"URL of the PostgreSQL primary."`
+	RedisURL            settings.Redis       `required:"" env:"REDIS_URL" help:"URL of the Redis that carries hints and counts POST /match."`
+	LinkBaseURL         settings.LinkBase    `required:"" env:"LINK_BASE_URL" help:"Start of short URLs on the shared host, such as https://go.example.com."`
+	Addr                settings.Address     `name:"edge-addr" env:"EDGE_ADDR" default:":8080" help:"Public address, which serves clicks."`
+	AdminAddr           settings.Address     `name:"edge-admin-addr" env:"EDGE_ADMIN_ADDR" default:"127.0.0.1:9080" help:"Address of health checks, metrics and profiles. Keep it private."`
+	ExtraHosts          []settings.HostName  `name:"edge-extra-hosts" env:"EDGE_EXTRA_HOSTS" help:"Further names of the shared host, separated by commas. Give control the same list."`
+	Slot                string               `name:"edge-slot" env:"EDGE_SLOT" help:"Unique name of this edge. Default: host name and port."`
+	Advertise           string               `name:"edge-advertise" env:"EDGE_ADVERTISE" help:"Host and port at which control reaches this edge directly, not through a load balancer. Default: the address that it listens on or, if it listens on all, the one from which it connects to PostgreSQL."`
+	CacheBytes          int64                `name:"edge-cache-bytes" env:"EDGE_CACHE_BYTES" default:"0" help:"Memory for cached links, in bytes. 0: a quarter of the memory, at most 256 MiB."`
+	MaxConnections      int                  `name:"edge-max-connections" env:"EDGE_MAX_CONNECTIONS" default:"0" help:"Maximum number of client connections. 0: as many as the memory and the limit of open files allow, at most 262144."`
+	MaxConnectionsPerIP int                  `name:"edge-max-connections-per-ip" env:"EDGE_MAX_CONNECTIONS_PER_IP" default:"0" help:"Maximum number of connections from one IPv4 address or IPv6 /64 outside TRUSTED_PROXIES. 0: a sixteenth of EDGE_MAX_CONNECTIONS."`
+	RateLimitAddresses  int                  `name:"edge-rate-limit-addresses" env:"EDGE_RATE_LIMIT_ADDRESSES" default:"0" help:"Maximum number of client addresses that the rate limit tracks at a time. 0: one per 16 KiB of memory, 4096 to 262144."`
+	Lease               time.Duration        `name:"edge-lease" env:"EDGE_LEASE" default:"2s" help:"How long after the start of a poll of PostgreSQL the edge may serve from its cache."`
+	StaleIfError        time.Duration        `name:"edge-stale-if-error" env:"EDGE_STALE_IF_ERROR" default:"2m" help:"How much longer the edge may serve from its cache while PostgreSQL cannot be reached."`
+	Connections         settings.Connections `name:"edge-database-connections" env:"EDGE_DATABASE_CONNECTIONS" default:"16" help:"Number of connections to PostgreSQL for links and association files. One more polls for changes, and 4 redeem match tokens."`
+	Drain               time.Duration        `name:"edge-drain" env:"EDGE_DRAIN" default:"1s" help:"How long to keep serving after /readyz fails, so load balancers can drain."`
+	MatchTokenKeys      matchTokenKeys       `env:"MATCH_TOKEN_KEYS" help:"Keys of match tokens, 64 hex digits each, separated by commas: the first signs, all verify. Without a key there are no match tokens."`
+	TrustedProxies      settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For header is trusted, as CIDRs separated by commas."`
 	settings.Log
 }
 
-// The bounds of settings. A lease must outlast a poll and its delays; both together must stay well below the ten
-// minutes for which control remembers what was deleted.
+// The bounds of the settings. A lease must outlast a poll and its delays. Lease and StaleIfError together must stay well below the ten
+// minutes for which control keeps the list of changes.
 const (
 	minLease, maxLease = 500 * time.Millisecond, time.Minute
 	maxStaleIfError    = 5 * time.Minute
 	minCacheBytes      = 1 << 20
-	maxSlot            = 255
-	maxDrain           = time.Minute
+	// maxBound is the maximum of the settings that bound a number.
+	maxBound = 1 << 24
+	maxSlot  = 255
+	maxDrain = time.Minute
 )
 
-// Validate implements kong's check of a command.
+// Validate is called by kong after parsing.
 func (c *options) Validate() error {
 	for _, err := range []error{
 		c.DatabaseURL.Check(), c.RedisURL.Check(), c.Connections.Check("edge-database-connections", "EDGE_DATABASE_CONNECTIONS"),
@@ -62,25 +66,31 @@ func (c *options) Validate() error {
 		return fmt.Errorf("--edge-lease: must be from %v to %v", minLease, maxLease)
 	case c.StaleIfError < 0 || c.StaleIfError > maxStaleIfError:
 		return fmt.Errorf("--edge-stale-if-error: must be from 0s to %v", maxStaleIfError)
-	case c.CacheBytes < minCacheBytes:
-		return fmt.Errorf("--edge-cache-bytes: must be at least %d", minCacheBytes)
+	case c.CacheBytes != 0 && c.CacheBytes < minCacheBytes:
+		return fmt.Errorf("--edge-cache-bytes: must be 0 or at least %d", minCacheBytes)
+	case c.MaxConnections < 0 || c.MaxConnections > maxBound:
+		return fmt.Errorf("--edge-max-connections: must be from 0 to %d", maxBound)
+	case c.MaxConnectionsPerIP < 0 || c.MaxConnectionsPerIP > maxBound:
+		return fmt.Errorf("--edge-max-connections-per-ip: must be from 0 to %d", maxBound)
+	case c.RateLimitAddresses < 0 || c.RateLimitAddresses > maxBound:
+		return fmt.Errorf("--edge-rate-limit-addresses: must be from 0 to %d", maxBound)
 	case len(c.Slot) > maxSlot:
 		return fmt.Errorf("--edge-slot: must be at most %d bytes", maxSlot)
 	case c.Advertise != "" && !replica.ValidAddress(c.Advertise):
-		return errors.New("--edge-advertise: must be a host, which may be an address, and a port from 1 to 65535")
+		return errors.New("--edge-advertise: must be a host name or IP address, a colon and a port from 1 to 65535")
 	case c.Drain < 0 || c.Drain > maxDrain:
 		return fmt.Errorf("--edge-drain: must be from 0s to %v", maxDrain)
 	}
 	return nil
 }
 
-// parseSettings reads the command line and the environment. The error says which setting is bad and why. Help goes to stdout,
-// after which exit is called.
+// parseSettings reads the command line and the environment. An error names the bad setting. For --help it writes the help to stdout and
+// calls exit.
 func parseSettings(args []string, stdout, stderr io.Writer, exit func(int)) (*options, error) {
 	c := new(options)
 	parser, err := kong.New(c,
 		kong.Name("edge"),
-		kong.Description("The server that answers clicks on short URLs."),
+		kong.Description("Serves clicks on short URLs."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(exit),
 	)
@@ -91,23 +101,24 @@ func parseSettings(args []string, stdout, stderr io.Writer, exit func(int)) (*op
 	return c, err
 }
 
-// slot returns the name of this edge: the one that was set, or the host name and the port it listens on.
+// slot returns the unique name of this edge: the configured one, or the host name and the port that it listens on.
 func (c *options) slot(listening net.Addr) (string, error) {
 	if c.Slot != "" {
 		return c.Slot, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("name this edge (EDGE_SLOT would do): %w", err)
+		return "", fmt.Errorf("no name for this edge, set EDGE_SLOT: %w", err)
 	}
 	_, port, err := net.SplitHostPort(listening.String())
 	if err != nil {
-		return "", fmt.Errorf("name this edge (EDGE_SLOT would do): %w", err)
+		return "", fmt.Errorf("no name for this edge, set EDGE_SLOT: %w", err)
 	}
 	return net.JoinHostPort(host, port), nil
 }
 
-// address returns where control reaches this edge, as [replica.Options] has it: where it was set, or where this edge listens.
+// address returns the address at which control reaches this edge, in the form of [replica.Options]: the configured one, or the one that
+// the edge listens on.
 func (c *options) address(listening net.Addr) string {
 	at, err := netip.ParseAddrPort(listening.String())
 	switch {
@@ -121,23 +132,10 @@ func (c *options) address(listening net.Addr) string {
 	return at.String()
 }
 
-// hostName is a name of the shared host, in lower case, without a port.
-type hostName string
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (h *hostName) UnmarshalText(text []byte) error {
-	s := strings.ToLower(strings.TrimSuffix(strings.TrimSpace(string(text)), "."))
-	if s == "" || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-._") != "" {
-		return fmt.Errorf("must be host names without ports, not %q", text)
-	}
-	*h = hostName(s)
-	return nil
-}
-
-// matchTokenKeys are secrets. They have no UnmarshalText for the reason that [settings.Database] has none.
+// matchTokenKeys is a secret. It has no UnmarshalText, for the same reason as [settings.Database]: kong would print a bad value.
 type matchTokenKeys string
 
-// Check returns what is wrong with the keys. To have none is well.
+// Check returns what is wrong with the keys. An empty list is valid: pages then carry no match token.
 func (k matchTokenKeys) Check() error {
 	if _, err := matchtoken.ParseKeys(string(k)); err != nil && k != "" {
 		return fmt.Errorf("--match-token-keys ($MATCH_TOKEN_KEYS): %w", err)
@@ -145,7 +143,7 @@ func (k matchTokenKeys) Check() error {
 	return nil
 }
 
-// keys returns nil when there are none, or such as Check refuses.
+// keys returns nil if there are none or they are not valid.
 func (k matchTokenKeys) keys() *matchtoken.Keys {
 	keys, _ := matchtoken.ParseKeys(string(k))
 	return keys

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// parse reads a command line that has what is required, and more.
+// parse parses a command line with the required settings and these arguments.
 func parse(t *testing.T, args ...string) (*options, error) {
 	t.Helper()
 	required := []string{"--database-url", "postgres://u:secret@127.0.0.1:1/d", "--redis-url", "redis://:secret@127.0.0.1:1", "--link-base-url", base}
@@ -24,7 +24,7 @@ func TestDefaultSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Addr != ":8080" || c.AdminAddr != "127.0.0.1:9080" || c.Lease != 2*time.Second || c.StaleIfError != 2*time.Minute ||
-		c.CacheBytes != 256<<20 || c.Drain != time.Second || len(c.TrustedProxies.Proxies) != 0 || len(c.ExtraHosts) != 0 {
+		c.CacheBytes != 0 || c.MaxConnections != 0 || c.MaxConnectionsPerIP != 0 || c.RateLimitAddresses != 0 || c.Drain != time.Second || len(c.TrustedProxies.Proxies) != 0 || len(c.ExtraHosts) != 0 {
 		t.Errorf("defaults %+v", c)
 	}
 	host, err := os.Hostname()
@@ -52,6 +52,17 @@ func TestSettingsOutOfBoundsAreRefused(t *testing.T) {
 		{[]string{"--edge-stale-if-error", "301s"}, false},
 		{[]string{"--edge-cache-bytes", "1048576"}, true},
 		{[]string{"--edge-cache-bytes", "1048575"}, false},
+		{[]string{"--edge-cache-bytes", "0"}, true},
+		{[]string{"--edge-cache-bytes=-1"}, false},
+		{[]string{"--edge-max-connections", "1"}, true},
+		{[]string{"--edge-max-connections=-1"}, false},
+		{[]string{"--edge-max-connections", "16777217"}, false},
+		{[]string{"--edge-max-connections-per-ip", "1"}, true},
+		{[]string{"--edge-max-connections-per-ip=-1"}, false},
+		{[]string{"--edge-max-connections-per-ip", "16777217"}, false},
+		{[]string{"--edge-rate-limit-addresses", "1"}, true},
+		{[]string{"--edge-rate-limit-addresses=-1"}, false},
+		{[]string{"--edge-rate-limit-addresses", "16777217"}, false},
 		{[]string{"--edge-slot", strings.Repeat("a", 255)}, true},
 		{[]string{"--edge-slot", strings.Repeat("a", 256)}, false},
 		{[]string{"--edge-advertise", "edge-1.internal:8080"}, true},
@@ -77,6 +88,7 @@ func TestSettingsOutOfBoundsAreRefused(t *testing.T) {
 		{[]string{"--edge-admin-addr", "[::1]:9"}, true},
 		{[]string{"--edge-admin-addr", "9"}, false},
 		{[]string{"--edge-extra-hosts", "a.example,B.example."}, true},
+		{[]string{"--edge-extra-hosts", ""}, true},
 		{[]string{"--edge-extra-hosts", "a.example:80"}, false},
 		{[]string{"--edge-extra-hosts", "https://a.example"}, false},
 		{[]string{"--edge-database-connections", "0"}, false},
@@ -113,10 +125,11 @@ func TestSettingsOutOfBoundsAreRefused(t *testing.T) {
 	}
 }
 
-func TestSettingsComeFromTheEnvironmentToo(t *testing.T) {
+func TestSettingsAreReadFromTheEnvironment(t *testing.T) {
 	for name, value := range map[string]string{
 		"DATABASE_URL": "postgres://h/d", "REDIS_URL": "redis://h", "LINK_BASE_URL": base, "EDGE_ADDR": ":1", "EDGE_ADMIN_ADDR": ":2",
-		"EDGE_EXTRA_HOSTS": "a.example,b.example", "EDGE_SLOT": "s", "EDGE_ADVERTISE": "h:1", "EDGE_CACHE_BYTES": "2000000", "EDGE_LEASE": "3s", "EDGE_STALE_IF_ERROR": "4s",
+		"EDGE_EXTRA_HOSTS": "a.example,b.example", "EDGE_SLOT": "s", "EDGE_ADVERTISE": "h:1", "EDGE_CACHE_BYTES": "2000000", "EDGE_MAX_CONNECTIONS": "5000",
+		"EDGE_MAX_CONNECTIONS_PER_IP": "50", "EDGE_RATE_LIMIT_ADDRESSES": "6000", "EDGE_LEASE": "3s", "EDGE_STALE_IF_ERROR": "4s",
 		"EDGE_DATABASE_CONNECTIONS": "5", "EDGE_DRAIN": "6s", "TRUSTED_PROXIES": "127.0.0.1", "LOG_LEVEL": "warn", "LOG_FORMAT": "json",
 		"MATCH_TOKEN_KEYS": tokenKey,
 	} {
@@ -127,7 +140,7 @@ func TestSettingsComeFromTheEnvironmentToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.DatabaseURL != "postgres://h/d" || c.RedisURL != "redis://h" || c.LinkBaseURL != base || c.Addr != ":1" || c.AdminAddr != ":2" ||
-		len(c.ExtraHosts) != 2 || c.ExtraHosts[1] != "b.example" || c.Slot != "s" || c.Advertise != "h:1" || c.CacheBytes != 2000000 || c.Lease != 3*time.Second ||
+		len(c.ExtraHosts) != 2 || c.ExtraHosts[1] != "b.example" || c.Slot != "s" || c.Advertise != "h:1" || c.CacheBytes != 2000000 || c.MaxConnections != 5000 || c.MaxConnectionsPerIP != 50 || c.RateLimitAddresses != 6000 || c.Lease != 3*time.Second ||
 		c.StaleIfError != 4*time.Second || c.Connections != 5 || c.Drain != 7*time.Second || len(c.TrustedProxies.Proxies) != 1 ||
 		c.MatchTokenKeys != tokenKey || c.LogLevel.String() != "WARN" || c.LogFormat != "json" {
 		t.Errorf("settings %+v", c)
@@ -139,7 +152,7 @@ func TestSettingsComeFromTheEnvironmentToo(t *testing.T) {
 	}
 }
 
-// kong repeats a bad value that it took from the environment, unless it never sees that it is bad.
+// kong prints a bad value from the environment. So kong must not be the one that detects it.
 func TestBadSettingInTheEnvironmentShowsNoPassword(t *testing.T) {
 	for name, value := range map[string]string{
 		"DATABASE_URL": "mysql://u:secret@h/d", "REDIS_URL": "http://:secret@h", "EDGE_DATABASE_CONNECTIONS": "0",

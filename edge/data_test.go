@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestData(t *testing.T) {
+func TestDataReturnsThePublicFields(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
 	r := rows{t, e.owner}

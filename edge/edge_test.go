@@ -17,14 +17,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"deeplink/shared/daemon"
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/devservers"
+	"deeplink/shared/testkit"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
-// bound is how long a test waits for what must happen.
+// bound is how long a test waits for a condition.
 const bound = 20 * time.Second
 
 // testEdge is an edge as main runs it, over a real PostgreSQL and Redis of its own.
@@ -37,21 +36,24 @@ type testEdge struct {
 	ended       <-chan error
 }
 
+// testTokenKeys is a valid MATCH_TOKEN_KEYS.
+var testTokenKeys = matchTokenKeys(strings.Repeat("ab", 32))
+
 // base is LINK_BASE_URL in all tests.
 const base = "https://go.example.com"
 
 // startEdge starts an edge on a database of its own and waits until it is ready. change may be nil.
 func startEdge(t *testing.T, change func(*options)) *testEdge {
 	t.Helper()
-	database := testdb.New(t)
+	database := testkit.NewDatabase(t)
 	return startEdgeOn(t, *database, change)
 }
 
-func startEdgeOn(t *testing.T, database testdb.Database, change func(*options)) *testEdge {
+func startEdgeOn(t *testing.T, database testkit.Database, change func(*options)) *testEdge {
 	t.Helper()
-	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: testdb.Connect(t, database.URL), log: new(logBuffer)}
+	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: testkit.Connect(t, database.URL), log: new(logBuffer)}
 	c, err := parseSettings([]string{
-		"--database-url", database.EdgeURL, "--redis-url", testredis.New(t).URL(), "--link-base-url", base,
+		"--database-url", database.EdgeURL, "--redis-url", testkit.NewRedis(t).URL(), "--link-base-url", base,
 		"--edge-addr", e.addr, "--edge-admin-addr", e.admin, "--edge-slot", e.addr, "--edge-drain", "0s", "--edge-cache-bytes", "16777216",
 	}, io.Discard, io.Discard, func(int) { t.Fatal("the settings made the edge exit") })
 	if err != nil {
@@ -94,14 +96,14 @@ func startEdgeOn(t *testing.T, database testdb.Database, change func(*options)) 
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	addr, err := daemon.FreeAddr()
+	addr, err := devservers.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return addr
 }
 
-// until waits until it is so.
+// until waits until so returns true.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !so(); time.Sleep(5 * time.Millisecond) {
@@ -111,7 +113,7 @@ func until(t testing.TB, what string, so func() bool) {
 	}
 }
 
-// warnings returns the lines of a log that warn, but for those of a machine on which servers did not answer in time.
+// warnings returns the warnings of a log, except those caused by a machine that is too busy.
 func warnings(log string) (lines []string) {
 	for line := range strings.Lines(log) {
 		late := strings.Contains(line, `msg="poll failed"`) || strings.Contains(line, `msg="hints are lost`)
@@ -122,7 +124,7 @@ func warnings(log string) (lines []string) {
 	return lines
 }
 
-// logBuffer takes the log of an edge.
+// logBuffer collects the log of an edge.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -142,7 +144,7 @@ func (l *logBuffer) String() string {
 
 var discard = slog.New(slog.DiscardHandler)
 
-// rows are what tests put into the catalog, by SQL as the owner of the tables.
+// rows inserts into the catalog, by SQL as the owner of the tables.
 type rows struct {
 	t     testing.TB
 	owner *pgx.Conn
@@ -155,7 +157,7 @@ func (r rows) exec(statement string, values ...any) {
 	}
 }
 
-// organization makes one with its shared domain and returns its id.
+// organization creates an organization with its shared domain and returns its id.
 func (r rows) organization(orgKey string) (id string) {
 	r.t.Helper()
 	r.query(&id, `insert into organizations (id, org_key, name) values (gen_random_uuid(), $1, $1) returning id::text`, orgKey)
@@ -163,7 +165,7 @@ func (r rows) organization(orgKey string) (id string) {
 	return id
 }
 
-// domain makes a custom domain and returns its id.
+// domain creates a custom domain and returns its id.
 func (r rows) domain(organizationID, host, status string) (id string) {
 	r.t.Helper()
 	r.query(&id, `insert into domains (id, organization_id, host, status) values (gen_random_uuid(), $1, $2, $3) returning id::text`,
@@ -171,7 +173,7 @@ func (r rows) domain(organizationID, host, status string) (id string) {
 	return id
 }
 
-// link makes a link on the shared host with the given columns beside its code and returns its id.
+// link creates a link on the shared host, with these columns in addition to its code, and returns its id.
 func (r rows) link(organizationID, code string, columns map[string]any) (id string) {
 	r.t.Helper()
 	names, places := "", ""
@@ -207,7 +209,7 @@ type answer struct {
 	last   bool // it says that the connection ends
 }
 
-// get asks the edge with a path and header lines "Name: value"; Host is the shared one unless it is among them.
+// get sends a GET with header lines "Name: value". Host is the shared host unless it is among them.
 func (e *testEdge) get(t testing.TB, path string, header ...string) answer {
 	t.Helper()
 	return e.ask(t, http.MethodGet, path, header...)
@@ -230,7 +232,7 @@ func request(method, path string, header ...string) string {
 	return method + " " + path + " HTTP/1.1\r\n" + host + text + "Connection: close\r\n\r\n"
 }
 
-// send sends bytes on a connection of their own and reads the one answer.
+// send sends bytes on a new connection and reads one response.
 func (e *testEdge) send(t testing.TB, raw string) answer {
 	t.Helper()
 	a, err := exchange(e.addr, raw)
@@ -249,7 +251,7 @@ func exchange(addr, raw string) (answer, error) {
 	if err := c.SetDeadline(time.Now().Add(bound)); err != nil {
 		return answer{}, err
 	}
-	// An edge that has refused what it read so far may close before the rest was sent.
+	// An edge that has refused the bytes so far may close the connection before the rest was sent.
 	_, _ = io.WriteString(c, raw)
 	return readAnswer(c, raw)
 }
@@ -263,7 +265,7 @@ func (a answer) envelope(t testing.TB) map[string]any {
 	return e
 }
 
-// dial opens a connection, of which nothing takes longer than bound.
+// dial opens a connection with a deadline of bound.
 func (e *testEdge) dial(t testing.TB) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", e.addr)
@@ -277,7 +279,7 @@ func (e *testEdge) dial(t testing.TB) net.Conn {
 	return c
 }
 
-// pipeline sends many requests on one connection and returns their answers in order.
+// pipeline sends several requests on one connection and returns the responses in order.
 func (e *testEdge) pipeline(t testing.TB, raw string, requests int) []answer {
 	t.Helper()
 	c := e.dial(t)
@@ -292,7 +294,7 @@ func (e *testEdge) pipeline(t testing.TB, raw string, requests int) []answer {
 	return answers
 }
 
-// readAnswer reads the one answer to a request and demands that nothing follows it.
+// readAnswer reads the response to a request and requires that nothing follows it.
 func readAnswer(from io.Reader, sent string) (answer, error) {
 	method, _, _ := strings.Cut(sent, " ")
 	reader := bufio.NewReader(from)

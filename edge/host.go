@@ -8,22 +8,22 @@ import (
 	"deeplink/shared/settings"
 )
 
-// place says what a Host header names.
-type place uint8
+// hostKind is what a Host header names.
+type hostKind uint8
 
 const (
-	nowhere      place = iota // nothing that a link can live on
-	sharedHost                // the shared host, by one of its names
-	customDomain              // what may be a custom domain; only the catalog knows
+	unknownHost  hostKind = iota // no host of links
+	sharedHost                   // the shared host, by one of its names
+	customDomain                 // possibly a custom domain: only the catalog knows
 )
 
-// hosts are the names of the shared host. It is not changed once made.
+// hosts are the names of the shared host. It is immutable.
 type hosts struct {
-	authority string // as most requests have it: the host of LINK_BASE_URL with its port
+	authority string // the host of LINK_BASE_URL with its port, which most requests have
 	names     []string
 }
 
-func newHosts(base settings.LinkBase, extra []hostName) hosts {
+func newHosts(base settings.LinkBase, extra []settings.HostName) hosts {
 	h := hosts{authority: base.Authority(), names: []string{"localhost"}}
 	if name, ok := bare([]byte(h.authority)); ok {
 		h.names = append(h.names, string(name))
@@ -34,15 +34,15 @@ func newHosts(base settings.LinkBase, extra []hostName) hosts {
 	return h
 }
 
-// find tells what a Host header names and, when that is a custom domain, appends its name to dst in the catalog's form: lower
-// case, no port, no trailing dot. It allocates nothing unless the host is an address.
-func (h *hosts) find(dst, header []byte) ([]byte, place) {
+// find returns what a Host header names. If that may be a custom domain, find appends its name to dst in the catalog's form: lower case,
+// no port, no trailing dot. find allocates only if the host is an IP address.
+func (h *hosts) find(dst, header []byte) ([]byte, hostKind) {
 	if string(header) == h.authority {
 		return dst, sharedHost
 	}
 	host, ok := bare(header)
 	if !ok || len(host) > catalog.MaxHost {
-		return dst, nowhere
+		return dst, unknownHost
 	}
 	name := appendLower(dst, host)
 	lower := name[len(dst):]
@@ -57,21 +57,21 @@ func (h *hosts) find(dst, header []byte) ([]byte, place) {
 	case isAddress(lower):
 		return dst, sharedHost
 	}
-	return dst, nowhere
+	return dst, unknownHost
 }
 
-// bare returns the host of a Host header without port, brackets and trailing dot. ok is false when it is none.
+// bare returns the host of a Host header without port, brackets and trailing dot. ok is false if the header is malformed.
 func bare(header []byte) (host []byte, ok bool) {
 	if inner, bracketed := bytes.CutPrefix(header, []byte("[")); bracketed {
 		host, port, closed := bytes.Cut(inner, []byte("]"))
 		return host, closed && bytes.IndexByte(host, ':') >= 0 && (len(port) == 0 || port[0] == ':' && isNumber(port[1:]))
 	}
-	host, port := cut(header, ':')
+	host, port, _ := bytes.Cut(header, []byte(":"))
 	host = bytes.TrimSuffix(host, []byte("."))
 	return host, len(host) > 0 && isNumber(port)
 }
 
-// isNumber reports whether b has digits only. An empty port is none (RFC 3986, 3.2.3).
+// isNumber reports whether b consists of digits. b may be empty: a port may be (RFC 3986, section 3.2.3).
 func isNumber(b []byte) bool {
 	for _, c := range b {
 		if c < '0' || c > '9' {
@@ -91,7 +91,7 @@ func appendLower(dst, s []byte) []byte {
 	return dst
 }
 
-// isDomain reports whether a name in lower case can be that of a custom domain. It lets pass whatever catalog.CheckHost does.
+// isDomain reports whether a lower-case name can be a custom domain. It accepts every host that catalog.CheckHost accepts.
 func isDomain(name []byte) bool {
 	labels, start, numeric := 0, 0, true
 	for i := 0; i <= len(name); i++ {

@@ -9,8 +9,8 @@ import (
 	"deeplink/shared/ratelimit"
 )
 
-// flood sends so many clicks on /abcd/x and its data, in turns, and then one probe, and counts those that were admitted. It does so
-// again, with another attempt number for the addresses, until all of them fit into one window of the limit.
+// flood sends this many clicks on /abcd/x and its /data, in turns, then one probe, and counts the admitted ones. It repeats that, with
+// another attempt number for the addresses, until all of them fall into one window of the limit.
 func (e *testEdge) flood(t *testing.T, clicks int, forwarded func(attempt, click int) string, probe func(attempt int) string) (admitted int, refused, probed answer) {
 	t.Helper()
 	for attempt := range 20 {
@@ -58,7 +58,7 @@ func TestRateLimitIsExactPerClient(t *testing.T) {
 	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
 	e.get(t, "/abcd/x")
 	for i, test := range []struct {
-		// %d is another number each time.
+		// %d is a different number for each request.
 		name, flood, probe string
 		limited            bool
 	}{
@@ -92,7 +92,7 @@ func TestRateLimitIsExactPerClient(t *testing.T) {
 	}
 }
 
-func TestForwardedForIsIgnoredFromStrangers(t *testing.T) {
+func TestForwardedForOfUntrustedPeersIsIgnored(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
 	r := rows{t, e.owner}

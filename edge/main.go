@@ -1,6 +1,6 @@
-// Edge answers clicks: it sends whoever opens a short URL where the link leads, from memory, and never to where a link led
-// before a change that control has finished. It writes nothing but its own row in the registry of edges and the
-// match tokens that are spent.
+// Edge serves clicks: it sends the visitor of a short URL to the link's destination, from its cache, and never to a destination that was
+// replaced by a change which control has confirmed. In Postgres it writes only its own row in the table edges and the match tokens that
+// were redeemed.
 package main
 
 import (
@@ -16,8 +16,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"deeplink/edge/internal/conn"
+	"deeplink/edge/internal/match"
 	"deeplink/edge/internal/origin"
 	"deeplink/edge/internal/replica"
+	"deeplink/edge/internal/wellknown"
 	"deeplink/shared/admin"
 	"deeplink/shared/bus"
 	"deeplink/shared/release"
@@ -30,15 +33,15 @@ const (
 )
 
 const (
-	// leaveTimeout bounds the way out of the registry of edges. Control waits for the row no longer than the lease.
+	// leaveTimeout bounds deregistration. If it fails, control waits until the lease expires.
 	leaveTimeout = 3 * time.Second
-	// shutdownTimeout bounds the end of the requests that were under way; the longest is one that writeTimeout ends.
+	// shutdownTimeout bounds the wait for running requests. writeTimeout ends the longest of them.
 	shutdownTimeout = 15 * time.Second
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// From the first signal on the next one kills, as it would without us.
+	// After the first signal, a second one kills the process at once.
 	context.AfterFunc(ctx, stop)
 	bus.Silence()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
@@ -51,11 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitSettings
 	}
-	room := heapRoom(c.CacheBytes)
-	ready := readyMemory(room, memoryLimit())
-	memory := reserveHugePages(room)
-	go memory.take(ready)
-	defer collectLate(ready)()
+	setMemoryLimit(containerMemory())
 	if err := serve(ctx, c, c.Logger(stderr)); err != nil {
 		fmt.Fprintln(stderr, "edge:", err)
 		return exitFailed
@@ -63,10 +62,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// serve serves until ctx ends, and then goes in order: readiness is given up, balancers get time to notice, the right to answer
-// from memory and the place in the registry are given up, no request is accepted any more, those under way are answered, then
-// the replica ends that they ask, then the connections close.
+// serve runs until ctx ends. Then it stops in this order: /readyz fails, load balancers get time to drain, the replica gives up its lease
+// and then its row in edges, the listener closes, running requests are answered, the replica stops, and the connection pools close.
 func serve(ctx context.Context, c *options, log *slog.Logger) error {
+	c.deriveBounds(availableMemory(), openFiles())
 	database, err := c.DatabaseURL.Config()
 	if err != nil {
 		return err
@@ -81,14 +80,17 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 		return err
 	}
 	defer hints.Close()
-	matches, err := openMatches(ctx, c)
+	tokens, err := match.Open(ctx, match.Options{
+		DatabaseURL: string(c.DatabaseURL), RedisURL: string(c.RedisURL), LinkBaseURL: string(c.LinkBaseURL), Keys: c.MatchTokenKeys.keys(),
+	})
 	if err != nil {
 		return err
 	}
-	defer matches.close()
+	defer tokens.Close()
 
-	// Before the replica takes its slot: who cannot listen must not make control wait for it.
-	public, err := listen(string(c.Addr))
+	// Listen before the replica takes its slot: control must not wait for an edge that cannot listen.
+	bounds := conn.NewBounds(c.MaxConnections, c.MaxConnectionsPerIP, c.TrustedProxies.Proxies)
+	public, err := conn.Listen(string(c.Addr), bounds)
 	if err != nil {
 		return err
 	}
@@ -103,31 +105,33 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	pages := new(errorPages)
+	wantErrorPages := new(errorPages)
 	links, err := replica.New(replica.Options{
 		Database: database, Redis: hints, Slot: slot, Address: c.address(public.Addr()), Release: release.Version(),
-		Lease: c.Lease, StaleIfError: c.StaleIfError, CacheBytes: c.CacheBytes, Load: loadFrom(from, string(c.LinkBaseURL), pages), Log: log,
+		Lease: c.Lease, StaleIfError: c.StaleIfError, CacheBytes: c.CacheBytes, Load: newLoad(from, string(c.LinkBaseURL), wantErrorPages), IsFile: wellknown.IsFile, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	defer links.Close()
-	s := newServer(c, links, pages, matches, log)
-	if s.tokens == nil {
-		log.Warn("without MATCH_TOKEN_KEYS pages carry no token, and nothing is ever matched")
+	s := newServer(c, links, wantErrorPages, tokens, log)
+	if !tokens.Enabled() {
+		log.Warn("MATCH_TOKEN_KEYS is not set: pages carry no match token, and POST /match never matches")
 	}
 	metrics := s.registry(from, hints)
+	metrics.MustRegister(bounds.Collectors()...)
 
-	// What must outlive the requests ends with duties, which ends after them.
-	duties, endDuties := context.WithCancel(context.WithoutCancel(ctx))
-	defer endDuties()
+	// Background jobs must outlive the requests, so they have a context of their own.
+	backgroundJobs, endBackgroundJobs := context.WithCancel(context.WithoutCancel(ctx))
+	defer endBackgroundJobs()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return admin.Serve(duties, private, s.ready, metrics) })
-	group.Go(func() error { return links.Run(duties) })
+	group.Go(func() error { return admin.Serve(backgroundJobs, private, s.ready, metrics) })
+	group.Go(func() error { return links.Run(backgroundJobs) })
 	group.Go(func() error { return s.http.Serve(public) })
-	log.Info("serving", "address", public.Addr().String(), "admin", private.Addr().String(), "slot", slot)
+	log.Info("serving", "address", public.Addr().String(), "admin", private.Addr().String(), "slot", slot, "cacheBytes", c.CacheBytes,
+		"maxConnections", c.MaxConnections, "maxConnectionsPerIP", c.MaxConnectionsPerIP, "rateLimitAddresses", c.RateLimitAddresses)
 	group.Go(func() error {
-		defer endDuties()
+		defer endBackgroundJobs()
 		<-ctx.Done()
 		log.Info("stopping")
 		s.drain()
@@ -135,7 +139,7 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 		leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 		defer cancel()
 		if err := links.Leave(leaving); err != nil {
-			log.Warn("left without a word: control waits until the lease is over", "error", err)
+			log.Warn("could not deregister; control will wait for the lease to expire", "error", err)
 		}
 		ending, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 		defer cancel()

@@ -14,14 +14,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"deeplink/edge/internal/conn"
 	"deeplink/edge/internal/replica"
 	"deeplink/shared/requestid"
 	"deeplink/shared/settings"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
-// Some goroutines of libraries never end, by their design: fasthttp's clock, its sweeper of workers (which sleeps for 10 s at a
-// time) and those of ristretto, whose Close must not meet a user.
+// Some goroutines of libraries never end, by design: fasthttp's clock, its cleaner of idle workers (which sleeps for 10 s at a time), and
+// those of ristretto, whose Close must not run while the cache is in use.
 var forever = []goleak.Option{
 	goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 	goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
@@ -29,8 +30,8 @@ var forever = []goleak.Option{
 	goleak.IgnoreAnyFunction("github.com/dgraph-io/ristretto/v2.(*Cache[...]).processItems"),
 }
 
-func TestNothingIsLeftRunning(t *testing.T) {
-	testdb.New(t) // whose server stays for the other tests
+func TestStoppedEdgeLeavesNoGoroutines(t *testing.T) {
+	testkit.NewDatabase(t) // whose server stays for the other tests
 	defer goleak.VerifyNone(t, append(forever, goleak.IgnoreCurrent())...)
 	t.Run("serve and stop", func(t *testing.T) {
 		e := startEdge(t, nil)
@@ -79,16 +80,16 @@ func TestStopWaitsForTheDrain(t *testing.T) {
 	}
 }
 
-// waitingSQL is how many wait for a lock of this database: other tests have others on the same server.
+// waitingSQL counts the sessions of this database that wait for a lock. Other tests have other databases on the same server.
 const waitingSQL = `select count(*) from pg_locks l join pg_database d on d.oid = l.database where not granted and d.datname = current_database()`
 
-func TestRequestUnderWayIsAnsweredBeforeTheEnd(t *testing.T) {
+func TestRunningRequestIsAnsweredBeforeShutdownEnds(t *testing.T) {
 	t.Parallel()
-	database := testdb.New(t)
+	database := testkit.NewDatabase(t)
 	e := startEdgeOn(t, *database, nil)
 	r := rows{t, e.owner}
 	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
-	blocker := testdb.Connect(t, database.URL)
+	blocker := testkit.Connect(t, database.URL)
 	lock, err := blocker.Begin(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +157,7 @@ func TestSecondEdgeOnASlotEnds(t *testing.T) {
 	}
 }
 
-// another returns the settings of one more edge on the same servers.
+// another returns the settings of a second edge on the same servers.
 func (e *testEdge) another(t *testing.T) *options {
 	t.Helper()
 	c := *e.settings
@@ -171,9 +172,9 @@ func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without a replica every link is one that nobody has thought of.
+	// Without a replica, every lookup panics.
 	s := newServer(c, nil, nil, nil, c.Logger(log))
-	ln, err := listen("127.0.0.1:0")
+	ln, err := conn.Listen("127.0.0.1:0", conn.NewBounds(100, 100, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
 		checkEnvelope(t, a, "/abcd/x/data")
 		checkHeaders(t, a)
 	}
-	if text := log.String(); strings.Count(text, "find-me") != 2 || !strings.Contains(text, "resolve.go") || strings.Contains(text, "secret") {
+	if text := log.String(); strings.Count(text, "find-me") != 2 || !strings.Contains(text, "serve.go") || strings.Contains(text, "secret") {
 		t.Errorf("logged:\n%s\nexpected each panic once, with its stack", text)
 	}
 }
@@ -220,10 +221,10 @@ func TestMetricsCountAnswersByKindAndStatus(t *testing.T) {
 		`deeplink_edge_requests_total{kind="robots",status="200"}`:  "1",
 		`deeplink_edge_requests_total{kind="favicon",status="204"}`: "1",
 		`deeplink_edge_requests_total{kind="link",status="200"}`:    "",
-		// Each came on a connection of its own.
+		// Each request was on its own connection.
 		`deeplink_edge_request_duration_seconds_count{kind="link"}`: "4",
 		`deeplink_edge_request_duration_seconds_count{kind="data"}`: "1",
-		// None, unless the machine stood still.
+		// None, unless the machine paused.
 		`deeplink_edge_poll_errors_total`: strconv.Itoa(strings.Count(e.log.String(), `msg="poll failed"`)),
 	} {
 		if metrics[series] != want {
@@ -235,7 +236,7 @@ func TestMetricsCountAnswersByKindAndStatus(t *testing.T) {
 	}
 }
 
-func TestLatencyIsThatOfTheFirstRequestOfAConnectionAndEvery64thAfterIt(t *testing.T) {
+func TestLatencyIsSampledForTheFirstAndEvery64thRequestOfAConnection(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
 	keptAlive, err := net.Dial("tcp", e.addr)
@@ -257,7 +258,7 @@ func TestLatencyIsThatOfTheFirstRequestOfAConnectionAndEvery64thAfterIt(t *testi
 	}
 }
 
-// metrics returns what the admin address tells, by series.
+// metrics returns the metrics of the admin address, by series.
 func (e *testEdge) metrics(t *testing.T) map[string]string {
 	t.Helper()
 	answer, err := http.Get("http://" + e.admin + "/metrics")
@@ -278,16 +279,16 @@ func (e *testEdge) metrics(t *testing.T) map[string]string {
 	return series
 }
 
-func TestRequestsAreLoggedAtDebugWithoutWhatTheySay(t *testing.T) {
+func TestDebugLogHasRequestsWithoutTheirContents(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, func(c *options) { c.LogLevel = -4 })
-	e.get(t, "/hidden?secret=hidden", "X-Request-Id: find-me", "Authorization: Bearer hidden", "User-Agent: hidden", "Host: hidden.example")
+	e.get(t, "/hidden?secret=hidden", `X-Request-Id: find "me" level=error`, "Authorization: Bearer hidden", "User-Agent: hidden", "Host: hidden.example")
 	_, _ = exchange(e.addr, "GET /hidden\x00 HTTP/1.1\r\nAuthorization: hidden\r\n\r\n")
 	_, _ = exchange(e.addr, "GET /hidden HTTP/1.1\r\nAuthorization: hidden\x00\r\n\r\n")
 	until(t, "the requests are logged", func() bool {
 		return strings.Contains(e.log.String(), "kind=link status=404") && strings.Count(e.log.String(), "msg=connection") == 2
 	})
-	if log := e.log.String(); !strings.Contains(log, "requestId=find-me network=127.0.0.0/24") || strings.Contains(log, "hidden") {
+	if log := e.log.String(); !strings.Contains(log, `requestId="find \"me\" level=error" network=127.0.0.0/24`) || strings.Contains(log, "hidden") {
 		t.Errorf("logged:\n%s", log)
 	}
 }

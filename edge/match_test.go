@@ -14,12 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"deeplink/edge/internal/matchtoken"
 	"deeplink/shared/catalog"
-	"deeplink/shared/daemon"
-	"deeplink/shared/matchtoken"
+	"deeplink/shared/devservers"
 	"deeplink/shared/settings"
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
 const (
@@ -27,7 +26,7 @@ const (
 	retiredKey = "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"
 )
 
-// startMatching starts an edge that has a key and believes X-Forwarded-For, so that no post of a test is one too many.
+// startMatching starts an edge that has a key and trusts X-Forwarded-For, so that no request of a test exceeds the rate limit.
 func startMatching(t *testing.T) *testEdge {
 	t.Helper()
 	return startEdge(t, func(c *options) { believe(t, c) })
@@ -41,8 +40,8 @@ func believe(t *testing.T, c *options) {
 	}
 }
 
-// twoEdges are edges over one database and one Redis.
-func twoEdges(t *testing.T, database testdb.Database, hints *daemon.Redis) (both [2]*testEdge) {
+// twoEdges starts two edges with the same database and Redis.
+func twoEdges(t *testing.T, database testkit.Database, hints *devservers.Redis) (both [2]*testEdge) {
 	t.Helper()
 	for i := range both {
 		both[i] = startEdgeOn(t, database, func(c *options) {
@@ -53,7 +52,7 @@ func twoEdges(t *testing.T, database testdb.Database, hints *daemon.Redis) (both
 	return both
 }
 
-// mint makes a token with a key.
+// mint returns a token that was made with this key.
 func mint(t *testing.T, key, link string, at time.Time) string {
 	t.Helper()
 	keys, err := matchtoken.ParseKeys(key)
@@ -67,7 +66,7 @@ func fresh(t *testing.T, link string) string { return mint(t, tokenKey, link, ti
 
 var posts atomic.Int64
 
-// post sends a body to /match, from an address that nothing was sent from before.
+// post sends a body to /match, from an address that was not used before.
 func (e *testEdge) post(t testing.TB, body string, header ...string) answer {
 	t.Helper()
 	a, err := exchange(e.addr, postRequest(body, header...))
@@ -97,7 +96,7 @@ func isMatch(a answer) bool {
 	return a.status == 200 && strings.HasPrefix(a.body, `{"matched":true,`)
 }
 
-// checkNothing demands the one answer that says nothing.
+// checkNothing requires the response for a token without a match.
 func checkNothing(t *testing.T, why string, a answer) {
 	t.Helper()
 	if a.status != 200 || a.body != nothing || a.header.Get("Content-Type") != "application/json" || a.header.Get("Access-Control-Allow-Origin") != "*" {
@@ -162,13 +161,13 @@ func TestTokenMatchesItsLinkOnce(t *testing.T) {
 		t.Errorf("metrics: %s answers, %s matches; expected 13 and 7",
 			metrics[`deeplink_edge_requests_total{kind="match",status="200"}`], metrics[`deeplink_edge_match_tokens_total{result="matched"}`])
 	}
-	// A token begins with its version, and none of it is in the log of requests.
+	// A token starts with its version. No part of it may be in the log.
 	if log := e.log.String(); !strings.Contains(log, "kind=match status=200") || strings.Contains(log, "AQ") || len(warnings(log)) > 0 {
 		t.Errorf("logged:\n%s", log)
 	}
 }
 
-// postAll posts at once, in turns to two edges.
+// postAll sends all bodies concurrently, alternating between two edges.
 func postAll(t *testing.T, edges [2]*testEdge, bodies []string) []answer {
 	t.Helper()
 	answers := make([]answer, len(bodies))
@@ -187,7 +186,7 @@ func postAll(t *testing.T, edges [2]*testEdge, bodies []string) []answer {
 
 func TestOneOf200ConcurrentPostsToTwoEdgesMatches(t *testing.T) {
 	t.Parallel()
-	edges := twoEdges(t, *testdb.New(t), testredis.New(t))
+	edges := twoEdges(t, *testkit.NewDatabase(t), testkit.NewRedis(t))
 	r := rows{t, edges[0].owner}
 	link := r.link(r.organization("abcd"), "x", nil)
 	for _, test := range []struct {
@@ -226,9 +225,9 @@ func TestOneOf200ConcurrentPostsToTwoEdgesMatches(t *testing.T) {
 	}
 }
 
-func TestSpentTokenStaysSpentWhateverRestarts(t *testing.T) {
+func TestSpentTokenStaysSpentAcrossRestarts(t *testing.T) {
 	t.Parallel()
-	server, hints := testdb.NewServer(t), testredis.New(t)
+	server, hints := testkit.NewPostgres(t), testkit.NewRedis(t)
 	edges := twoEdges(t, server.Database, hints)
 	r := rows{t, edges[0].owner}
 	link := r.link(r.organization("abcd"), "x", nil)
@@ -238,7 +237,7 @@ func TestSpentTokenStaysSpentWhateverRestarts(t *testing.T) {
 		t.Fatalf("%d %s", first.status, first.body)
 	}
 
-	// A server that falls over at once is as good a witness as one that loses its power: fsync is off in tests either way.
+	// An immediate stop stands for a loss of power: fsync is off in tests in either case.
 	if err := server.StopImmediate(); err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +273,7 @@ func TestSpentTokenStaysSpentWhateverRestarts(t *testing.T) {
 	}
 }
 
-func TestBadTokensAreAllAnsweredTheSame(t *testing.T) {
+func TestAllBadTokensGetTheSameResponse(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, func(c *options) {
 		believe(t, c)
@@ -328,7 +327,7 @@ func TestBadTokensAreAllAnsweredTheSame(t *testing.T) {
 	if spent := r.spent(); spent != "0" {
 		t.Errorf("%s tokens are spent, expected none", spent)
 	}
-	// The key was one of this edge's, and has been taken away since.
+	// The key belonged to this edge and was removed.
 	old := mint(t, retiredKey, link, time.Now())
 	if a := e.post(t, clipboard(mint(t, retiredKey, link, time.Now()))); !isMatch(a) {
 		t.Errorf("the second key: %d %s, expected a match", a.status, a.body)
@@ -337,7 +336,7 @@ func TestBadTokensAreAllAnsweredTheSame(t *testing.T) {
 		t.Errorf("the good token: %d %s, expected a match", a.status, a.body)
 	}
 	checkNothing(t, "spent", e.post(t, clipboard(token)))
-	without := startEdgeOn(t, testdb.Database{URL: e.owner.Config().ConnString(), EdgeURL: string(e.settings.DatabaseURL)}, func(c *options) { believe(t, c) })
+	without := startEdgeOn(t, testkit.Database{URL: e.owner.Config().ConnString(), EdgeURL: string(e.settings.DatabaseURL)}, func(c *options) { believe(t, c) })
 	checkNothing(t, "retired key", without.post(t, clipboard(old)))
 	if a := e.post(t, clipboard(old)); !isMatch(a) {
 		t.Errorf("where the key is not retired: %d %s, expected a match", a.status, a.body)

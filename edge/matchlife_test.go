@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
-// What ends a link ends the matching of its tokens with the statement's commit, and spends none of them.
+// When a statement that ends a link is committed, the link's tokens stop matching, and none is spent.
 func TestTokenOfALinkThatDoesNotResolveIsNeitherMatchedNorSpent(t *testing.T) {
 	t.Parallel()
 	e := startMatching(t)
@@ -53,8 +53,8 @@ func TestTokenOfALinkThatDoesNotResolveIsNeitherMatchedNorSpent(t *testing.T) {
 	}
 }
 
-// The promise that clicks have holds here too, with no poll and no hint to wait for.
-func TestNothingIsMatchedOnceADeletionIsCommitted(t *testing.T) {
+// The freshness promise holds here too, without waiting for a poll or a hint.
+func TestNoTokenMatchesAfterADeletionIsCommitted(t *testing.T) {
 	t.Parallel()
 	e := startMatching(t)
 	r := rows{t, e.owner}
@@ -107,14 +107,14 @@ func TestNothingIsMatchedOnceADeletionIsCommitted(t *testing.T) {
 	}
 }
 
-// A flood of tokens that Postgres is slow to redeem has connections of its own.
-func TestStuckRedemptionsKeepNoClickWaiting(t *testing.T) {
+// Tokens that Postgres is slow to redeem use connections of their own.
+func TestStuckRedemptionsDoNotDelayClicks(t *testing.T) {
 	t.Parallel()
 	e := startMatching(t)
 	r := rows{t, e.owner}
 	organization := r.organization("abcd")
 	link := r.link(organization, "x", map[string]any{"fallback_url": "https://shop.example.com/"})
-	lock, err := testdb.Connect(t, e.owner.Config().ConnString()).Begin(context.Background())
+	lock, err := testkit.Connect(t, e.owner.Config().ConnString()).Begin(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestStuckRedemptionsKeepNoClickWaiting(t *testing.T) {
 		}
 		return n
 	}
-	until(t, "redemptions wait for the lock", func() bool { return waiting() == redeemConnections })
+	until(t, "as many redemptions as there are connections wait for the lock", func() bool { return waiting() == 4 })
 	for i := range 50 { // misses, each with a question to Postgres
 		if a := e.get(t, fmt.Sprintf("/abcd/unknown%d", i)); a.status != 404 {
 			t.Fatalf("a click: %d %s, expected 404", a.status, a.body)
@@ -149,13 +149,13 @@ func TestStuckRedemptionsKeepNoClickWaiting(t *testing.T) {
 	}
 	checkNothing(t, "a forged token", e.post(t, clipboard("AQ"+strings.Repeat("A", 72))))
 	posting.Wait()
-	// Postgres hears of it a moment after the client, who was promised nothing about that moment.
+	// Postgres ends the session shortly after the client gets its response; nothing is promised for that moment.
 	until(t, "they are given up", func() bool { return waiting() == 0 })
 	if err := lock.Rollback(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if spent := r.spent(); spent != "0" {
-		t.Errorf("%s tokens are spent that nobody was told of", spent)
+		t.Errorf("%s tokens are spent that no response reported", spent)
 	}
 	for _, token := range tokens {
 		if a := e.post(t, clipboard(token)); !isMatch(a) {
@@ -166,7 +166,7 @@ func TestStuckRedemptionsKeepNoClickWaiting(t *testing.T) {
 
 func TestWithoutKeysNothingMatches(t *testing.T) {
 	t.Parallel()
-	// An edge that could not poll in time has warned of that besides.
+	// An edge that could not poll in time has logged a warning about that, too.
 	until(t, "an edge that warns once", func() bool {
 		e := startEdge(t, nil)
 		nothingMatches(t, e)

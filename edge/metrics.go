@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -9,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"deeplink/edge/internal/origin"
+	"deeplink/edge/internal/wellknown"
 	"deeplink/shared/admin"
 )
 
-// registry has all that this program measures; deploy/metrics.md lists it. Labels are kinds, statuses and the names of pools: never
-// input.
+// registry has all metrics of the program; deploy/metrics.md lists them. Labels are kinds, statuses and names of pools, never input.
 func (s *server) registry(from *origin.Origin, hints redis.UniversalClient) *prometheus.Registry {
 	registry := admin.Metrics("edge")
 	registry.MustRegister(
@@ -22,46 +23,82 @@ func (s *server) registry(from *origin.Origin, hints redis.UniversalClient) *pro
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "deeplink_edge_connections", Help: "Open connections on the public address."},
 			func() float64 { return float64(s.http.GetOpenConnectionsCount()) }),
 		admin.Pools{
-			Postgres: map[string]func() *pgxpool.Stat{"links": from.Stat, "matches": s.matches.redeemer.Stat},
-			Redis:    map[string]func() *redis.PoolStats{"hints": hints.PoolStats, "limits": s.matches.counter.PoolStats},
+			Postgres: map[string]func() *pgxpool.Stat{"links": from.Stat, "matches": s.tokens.PostgresStat},
+			Redis:    map[string]func() *redis.PoolStats{"hints": hints.PoolStats, "limits": s.tokens.RedisStat},
 		},
 	)
 	registry.MustRegister(s.links.Collectors()...)
-	registry.MustRegister(s.matches.collectors()...)
+	registry.MustRegister(s.tokens.Collectors()...)
 	return registry
 }
 
-// collectors are the metrics, to be registered once.
-func (m *matches) collectors() []prometheus.Collector {
-	tokens := func(result string, n *atomic.Int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "deeplink_edge_match_tokens_total", ConstLabels: prometheus.Labels{"result": result},
-			Help: "Match tokens presented: matched got their link, spent have been presented before or their link is gone, invalid are none of ours or too old.",
-		}, func() float64 { return float64(n.Load()) })
-	}
-	return []prometheus.Collector{
-		tokens("matched", &m.made), tokens("spent", &m.spent), tokens("invalid", &m.unread),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "deeplink_edge_match_limit_fallbacks_total", Help: "Requests counted within this process because Redis did not answer.",
-		}, func() float64 { return float64(m.limiter.Fallbacks()) }),
-		admin.RedisUp("limits", m.limiter.Up),
+const (
+	minStatus, maxStatus = 200, 599
+	// counterShards keep processor cores from contending for one counter. A power of two.
+	counterShards = 8
+)
+
+// requests counts responses by kind and status. It is a prometheus.Collector. The zero value is ready to use. Counting is one atomic
+// addition, in one of several shards that the connection chooses: a CounterVec would hash the labels on each click.
+type requests struct {
+	shards [counterShards][kinds][maxStatus - minStatus + 1]atomic.Int64
+	// leftOut is, for each association file of the shared host, the number of organizations that it had no room for when it was last
+	// served.
+	leftOut [len(wellknown.Files)]atomic.Int64
+}
+
+// add counts one response on a connection.
+func (r *requests) add(connection uint64, k kind, status int) {
+	if minStatus <= status && status <= maxStatus {
+		r.shards[connection%counterShards][k][status-minStatus].Add(1)
 	}
 }
 
-// latencies are how long answers took, by kind. It must be made by newLatencies.
+var (
+	requestsDescription = prometheus.NewDesc("deeplink_edge_requests_total", "Requests answered.", []string{"kind", "status"}, nil)
+	leftOutDescription  = prometheus.NewDesc("deeplink_edge_association_left_out",
+		"Organizations that the shared host's association file had no room for when it was last served: each needs a custom domain.", []string{"path"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (r *requests) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- requestsDescription
+	descriptions <- leftOutDescription
+}
+
+// Collect implements prometheus.Collector. A kind and status that never occurred has no series.
+func (r *requests) Collect(metrics chan<- prometheus.Metric) {
+	for i := range r.leftOut {
+		metrics <- prometheus.MustNewConstMetric(leftOutDescription, prometheus.GaugeValue, float64(r.leftOut[i].Load()), wellknown.Files[i].Path)
+	}
+	for k := range kinds {
+		for status := minStatus; status <= maxStatus; status++ {
+			var n int64
+			for shard := range r.shards {
+				n += r.shards[shard][k][status-minStatus].Load()
+			}
+			if n > 0 {
+				metrics <- prometheus.MustNewConstMetric(requestsDescription, prometheus.CounterValue, float64(n),
+					kindNames[k], strconv.Itoa(status))
+			}
+		}
+	}
+}
+
+// latencies are the durations of requests, by kind. Use newLatencies to make one.
 type latencies struct {
 	histograms *prometheus.HistogramVec
 	kinds      [kinds]prometheus.Observer
 }
 
-// sampleEvery is which requests of a connection are measured: the first, and every 64th after it. A click in memory is too short to read
-// the clock once more for each.
+// sampleEvery says which requests of a connection are measured: the first, and every 64th after it. A click on a cached link is too
+// short to read the clock a second time for each.
 const sampleEvery = 64
 
 func newLatencies() (l latencies) {
 	l.histograms = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "deeplink_edge_request_duration_seconds",
-		Help:    "Time from a parsed header to an answer that is ready to be sent, of the first request of each connection and every 64th after it.",
+		Help:    "Time from a parsed header to a response that is ready to be sent, for the first request of each connection and every 64th after it.",
 		Buckets: []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 	}, []string{"kind"})
 	for k, name := range kindNames {
@@ -70,9 +107,9 @@ func newLatencies() (l latencies) {
 	return l
 }
 
-// sample measures the n-th request of a connection, from 1, if it is its turn.
-func (l *latencies) sample(n uint64, k kind, begun time.Time) {
+// sample measures request number n of a connection, counted from 1, if it is one of those to measure.
+func (l *latencies) sample(n uint64, k kind, start time.Time) {
 	if n%sampleEvery == 1 {
-		l.kinds[k].Observe(time.Since(begun).Seconds())
+		l.kinds[k].Observe(time.Since(start).Seconds())
 	}
 }

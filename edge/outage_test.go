@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
-func TestEdgeWithoutPostgresAnswersWhatItMayAndSays503ForTheRest(t *testing.T) {
+func TestEdgeWithoutPostgresServesCachedLinksAnd503Otherwise(t *testing.T) {
 	t.Parallel()
-	server := testdb.NewServer(t)
+	server := testkit.NewPostgres(t)
 	e := startEdgeOn(t, server.Database, nil)
 	r := rows{t, e.owner}
 	organization := r.organization("abcd")
@@ -40,7 +40,7 @@ func TestEdgeWithoutPostgresAnswersWhatItMayAndSays503ForTheRest(t *testing.T) {
 	until(t, "the edge answers again", func() bool { return e.get(t, "/abcd/unknown").status == 302 })
 }
 
-// warm asks for a path until the edge answers it from memory, with nothing left to come that would make it forget.
+// warm requests a path until it is cached and no pending change can void the entry.
 func (e *testEdge) warm(t *testing.T, path string) {
 	t.Helper()
 	until(t, "the edge has applied every change", func() (applied bool) {
@@ -76,7 +76,7 @@ func TestFailedStatementIs500AndLoggedOnce(t *testing.T) {
 	r.exec(`grant select on app_configs to deeplink_edge`)
 }
 
-// changes reach an edge that no control tells of them by its poll.
+// Without a hint from control, a poll brings changes to the edge.
 func TestChangedRowsAreServedAfterAPoll(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)

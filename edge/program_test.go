@@ -9,36 +9,39 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
-// program is the edge as a process of its own.
+// program is the edge as a separate process.
 type program struct {
 	binary   string
-	database *testdb.Database
+	database *testkit.Database
 	redis    string
+	prefix   []string // the command that starts the binary; usually none
 }
 
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	p := &program{filepath.Join(t.TempDir(), "edge"), testdb.New(t), testredis.New(t).URL()}
+	p := &program{binary: filepath.Join(t.TempDir(), "edge"), database: testkit.NewDatabase(t), redis: testkit.NewRedis(t).URL()}
 	if out, err := exec.Command("go", "build", "-o", p.binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	t.Run("exit codes", p.testExitCodes)
 	t.Run("drain", p.testDrain)
+	t.Run("fresh memory", p.testFreshMemory)
 }
 
-// start starts a process with the given settings beside those it needs.
+// start starts a process with these settings in addition to the required ones.
 func (p *program) start(t *testing.T, settings ...string) (*exec.Cmd, *testEdge) {
 	t.Helper()
-	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: testdb.Connect(t, p.database.URL)}
-	cmd := exec.Command(p.binary)
+	e := &testEdge{addr: freeAddr(t), admin: freeAddr(t), owner: testkit.Connect(t, p.database.URL)}
+	command := append(slices.Clone(p.prefix), p.binary)
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + p.database.EdgeURL, "REDIS_URL=" + p.redis, "LINK_BASE_URL=" + base,
 		"EDGE_ADDR=" + e.addr, "EDGE_ADMIN_ADDR=" + e.admin, "EDGE_SLOT=" + e.addr,
@@ -57,7 +60,7 @@ func send(t *testing.T, cmd *exec.Cmd, signal syscall.Signal) {
 	}
 }
 
-// ending waits for a process to end and returns how it did.
+// ending waits for a process to end and returns its status.
 func ending(t *testing.T, cmd *exec.Cmd) syscall.WaitStatus {
 	t.Helper()
 	late := time.AfterFunc(bound, func() { _ = cmd.Process.Kill() })
@@ -84,8 +87,7 @@ func (p *program) testExitCodes(t *testing.T) {
 	}
 }
 
-// testDrain demands that an edge which drains still answers. The drain is far longer than that takes; the second signal, which kills,
-// ends it.
+// testDrain requires that a draining edge still responds. The drain takes far longer than the test; the second signal kills the edge.
 func (p *program) testDrain(t *testing.T) {
 	cmd, e := p.start(t, "EDGE_DRAIN="+maxDrain.String())
 	until(t, "it is ready", func() bool { return e.readyz(t) == http.StatusOK })
@@ -102,7 +104,7 @@ func (p *program) testDrain(t *testing.T) {
 
 	send(t, cmd, syscall.SIGINT)
 	until(t, "readiness is given up", func() bool { return e.readyz(t) == http.StatusServiceUnavailable })
-	// Balancers still send requests, and the edge still counts for control.
+	// Load balancers still send requests, and control still waits for this edge.
 	if a, err := askHead(keptAlive, "/abcd/x"); err != nil || a.status != 302 || !a.last {
 		t.Errorf("while it drains: status %d, last %v, %v; expected 302 and the last", a.status, a.last, err)
 	}
@@ -115,7 +117,7 @@ func (p *program) testDrain(t *testing.T) {
 	}
 }
 
-// askHead sends HEAD on a connection that is used again.
+// askHead sends HEAD on a connection that stays open.
 func askHead(c net.Conn, path string) (answer, error) {
 	if err := c.SetDeadline(time.Now().Add(bound)); err != nil {
 		return answer{}, err

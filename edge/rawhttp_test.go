@@ -3,11 +3,13 @@ package main
 import (
 	"testing"
 
-	"deeplink/shared/rawhttp"
+	"deeplink/shared/testkit"
+	"deeplink/shared/testkit/rawhttp"
 )
 
-// What clients and proxies can send that means harm, or nothing, is answered as answers.txt of shared/rawhttp says.
-func TestRawRequestsAreAnsweredAsTheTableSays(t *testing.T) {
+// Malicious and malformed requests get the responses in answers.txt of shared/testkit/rawhttp.
+func TestRawRequestsGetTheResponsesOfTheTable(t *testing.T) {
+	testkit.Prove(t)
 	t.Parallel()
 	e := startEdge(t, func(c *options) {
 		if err := c.TrustedProxies.UnmarshalText([]byte("127.0.0.1")); err != nil {

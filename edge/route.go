@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"strings"
 
+	"deeplink/edge/internal/link"
+	"deeplink/edge/internal/wellknown"
 	"deeplink/shared/catalog"
+	"deeplink/shared/feed"
 )
 
-// kind is what a path is for, and a label of the metrics.
+// kind is the purpose of a path. It is also a label of the metrics.
 type kind uint8
 
 const (
@@ -28,27 +31,23 @@ const (
 	orgKeyLength = 4
 	// maxKey is the length of the longest key: domain, slash, code.
 	maxKey = catalog.MaxHost + 1 + catalog.MaxShortCode
-	// maxQuery and maxParameters bound the query of a short URL, in bytes and in parameters. Merging compares each of them with
-	// each one of the destination.
-	maxQuery      = 4 << 10
-	maxParameters = 100
 )
 
-// route is what a request asks for.
+// route is the target of a request.
 type route struct {
 	kind kind
-	// refused says why nothing is done; nil when all is well.
-	refused *problem
-	// key is that of the catalog, domain the length of its first part; only of links, data and association
-	// files.
+	// refused is the response if the request has no valid target, otherwise nil.
+	refused *refusal
+	// key is the catalog's key, domain + "/" + code, and domain the length of its first part. Only links, /data and association
+	// files have one.
 	key    []byte
 	domain int
-	// query is as sent, without its question mark.
+	// query is the query as sent, without its question mark.
 	query []byte
 }
 
-// route reads a request target as it came over the wire: nothing is decoded, nothing cleaned, so that no other reading of the
-// path can lead to the same link. The key is appended to buf.
+// route parses a request target as sent. It decodes and normalizes nothing, so that exactly one spelling of a path, except for case,
+// leads to a link. The key is appended to buf.
 //
 //	every host    /match  /healthz  /robots.txt  /favicon.ico
 //	              /.well-known/apple-app-site-association  /.well-known/assetlinks.json
@@ -58,7 +57,10 @@ func (h *hosts) route(buf, host, target []byte) route {
 	if len(target) == 0 || target[0] != '/' {
 		return route{refused: &notPath}
 	}
-	path, query := cut(target, '?')
+	path, query := target, []byte(nil)
+	if i := bytes.IndexByte(target, '?'); i >= 0 { // on every click; bytes.Cut takes longer
+		path, query = target[:i], target[i+1:]
+	}
 	switch string(path) {
 	case "/match":
 		return route{kind: kindMatch}
@@ -68,18 +70,18 @@ func (h *hosts) route(buf, host, target []byte) route {
 		return route{kind: kindRobots}
 	case "/favicon.ico":
 		return route{kind: kindFavicon}
-	case appleAssociation, googleAssociation:
-		return h.associationRoute(buf, host, path)
+	case wellknown.ApplePath, wellknown.GooglePath:
+		return h.wellKnownRoute(buf, host, path)
 	}
-	key, place := h.find(buf, host)
+	key, kind := h.find(buf, host)
 	rest := path[1:]
 	switch {
-	case place == nowhere:
+	case kind == unknownHost:
 		return route{refused: &noLink}
-	case place == sharedHost:
+	case kind == sharedHost:
 		key, rest = appendOrgKey(key, rest)
 		if rest == nil {
-			return strayed(path)
+			return malformedOrgKey(path)
 		}
 	}
 	domain := len(key)
@@ -93,14 +95,14 @@ func (h *hosts) route(buf, host, target []byte) route {
 	case len(rest) > 0:
 		return route{refused: &noRoute}
 	}
-	if len(query) > maxQuery || bytes.Count(query, []byte("&")) >= maxParameters {
+	if len(query) > link.MaxQuery || bytes.Count(query, []byte("&")) >= link.MaxParameters {
 		r.refused = &longQuery
 	}
 	return r
 }
 
-// appendOrgKey appends the organization key that a path of the shared host, without its slash, begins with, and returns what
-// follows its slash; nil when there is none.
+// appendOrgKey appends the organization key at the start of a path on the shared host, and returns what follows the key and its slash.
+// path has no leading slash. rest is nil if path does not start with an organization key.
 func appendOrgKey(dst, path []byte) (key, rest []byte) {
 	if len(path) <= orgKeyLength || path[orgKeyLength] != '/' {
 		return dst, nil
@@ -114,8 +116,8 @@ func appendOrgKey(dst, path []byte) (key, rest []byte) {
 	return dst, path[orgKeyLength+1:]
 }
 
-// appendCode appends the short code that path begins with, in lower case, and returns what follows it. It appends nothing when
-// there is none.
+// appendCode appends the short code at the start of path, in lower case, and returns what follows it. It appends nothing if there is no
+// short code.
 func appendCode(dst, path []byte) (key, rest []byte) {
 	n := 0
 	for n < len(path) && n <= catalog.MaxShortCode && codeByte[path[n]] != 0 {
@@ -128,7 +130,7 @@ func appendCode(dst, path []byte) (key, rest []byte) {
 	return dst, path[n:]
 }
 
-// codeByte has for each byte of a short code the one it is compared as, for others 0.
+// codeByte maps each byte of a short code to the byte that it is compared as, and all other bytes to 0.
 var codeByte = func() (table [256]byte) {
 	for _, c := range "abcdefghijklmnopqrstuvwxyz0123456789-_" {
 		table[c] = byte(c)
@@ -139,10 +141,22 @@ var codeByte = func() (table [256]byte) {
 	return table
 }()
 
-// strayed answers a path of the shared host that has no organization key. It is a malformed key, and 400 (interface.md 7), when
-// all but the key is there: two segments, or three of which the last is data. What could be read as another path is only unknown,
-// and so are well-known files, whose place is on every host.
-func strayed(path []byte) route {
+// wellKnownRoute returns the route of an association file.
+func (h *hosts) wellKnownRoute(buf, host, path []byte) route {
+	key, kind := h.find(buf, host)
+	switch kind {
+	case unknownHost:
+		return route{kind: kindWellKnown, refused: &noRoute}
+	case sharedHost:
+		key = append(key, feed.SharedDomain...)
+	}
+	return route{kind: kindWellKnown, key: append(key, path...), domain: len(key)}
+}
+
+// malformedOrgKey returns the route of a path on the shared host without a valid organization key. If everything but the key is there
+// (two segments, or three of which the last is data), the key is malformed: 400. Everything else is 404: paths that another program could
+// read as a different path, and files under /.well-known, which belong to the host.
+func malformedOrgKey(path []byte) route {
 	segments := strings.Split(string(path[1:]), "/")
 	isData := len(segments) == 3 && segments[2] == "data"
 	if len(segments) != 2 && !isData || segments[0] == ".well-known" {
@@ -159,7 +173,7 @@ func strayed(path []byte) route {
 	return route{kind: kindLink, refused: &badOrgKey}
 }
 
-// isAmbiguous reports whether a segment is, or may be decoded to, a dot segment or several segments.
+// isAmbiguous reports whether a segment is a dot segment or several segments, possibly after decoding.
 func isAmbiguous(segment string) bool {
 	segment = strings.ToLower(segment)
 	if strings.Contains(segment, "%2f") || strings.Contains(segment, "%5c") || strings.Contains(segment, `\`) {

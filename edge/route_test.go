@@ -5,18 +5,20 @@ import (
 	"strings"
 	"testing"
 
+	"deeplink/edge/internal/link"
 	"deeplink/shared/catalog"
+	"deeplink/shared/settings"
 )
 
-var testHosts = newHosts(base, []hostName{"also.example.com"})
+var testHosts = newHosts(base, []settings.HostName{"also.example.com"})
 
-// A request has one reading, here in regular expressions.
+// The model of the routes, in regular expressions.
 var (
 	sharedPath = regexp.MustCompile(`^/([A-Za-z0-9]{4})/([A-Za-z0-9][A-Za-z0-9_-]{0,63})(/data)?$`)
 	customPath = regexp.MustCompile(`^/([A-Za-z0-9][A-Za-z0-9_-]{0,63})(/data)?$`)
 	knownPath  = regexp.MustCompile(`^/\.well-known/(apple-app-site-association|assetlinks\.json)$`)
 	lonePath   = regexp.MustCompile(`^/(match|healthz|robots\.txt|favicon\.ico)$`)
-	// keyless has the shape of a short URL whose first segment is not an organization's key.
+	// keyless has the form of a short URL whose first segment is not an organization key.
 	keyless = regexp.MustCompile(`^/[^/]+/[^/]+(/data)?$`)
 )
 
@@ -38,7 +40,7 @@ func checkRoute(t *testing.T, host, target string) {
 		if place == sharedHost {
 			domain = "shared"
 		}
-		if place != nowhere {
+		if place != unknownHost {
 			status, query, key = 0, "", domain+path
 		}
 	case place == sharedHost && sharedPath.MatchString(path):
@@ -51,7 +53,7 @@ func checkRoute(t *testing.T, host, target string) {
 		!strings.HasPrefix(path, "/.well-known/") && !regexp.MustCompile(`(?i)/(\.|%2e){1,2}(/|$)|%2f|%5c|\\`).MatchString(path):
 		status, asked = 400, linkOrData(keyless.FindStringSubmatch(path)[1])
 	}
-	if key != "" && (len(query) > maxQuery || strings.Count(query, "&") >= maxParameters) {
+	if key != "" && (len(query) > link.MaxQuery || strings.Count(query, "&") >= link.MaxParameters) {
 		status = 414
 	}
 	got := 0
@@ -79,19 +81,19 @@ func FuzzRoute(f *testing.F) {
 		"//x", "/abcd/", "/abcd/x/", "/abcd/x/y", "", "*", "http://a/b/c", "/healthz", "/healthz/", "/match", "/match?x", "/match/", "/Match", "/match/data", "/robots.txt?x", "/favicon.ico", "/abcd/-", "/ab-d/x", `/a\b/x`, "/\x00", "/abcd/x?" + strings.Repeat("&", 100),
 		"/abcd/" + strings.Repeat("x", 64), "/abcd/" + strings.Repeat("x", 65),
 	} {
-		for _, host := range []string{"go.example.com", "links.customer.example", "nowhere!", "127.0.0.1:80"} {
+		for _, host := range []string{"go.example.com", "links.customer.example", "unknownHost!", "127.0.0.1:80"} {
 			f.Add(host, target)
 		}
 	}
 	f.Fuzz(func(t *testing.T, host, target string) { checkRoute(t, host, target) })
 }
 
-func TestHosts(t *testing.T) {
+func TestHostHeaderIsClassified(t *testing.T) {
 	t.Parallel()
-	h := newHosts("http://[2001:db8::5]:8080", []hostName{"also.example.com", "edge"})
+	h := newHosts("http://[2001:db8::5]:8080", []settings.HostName{"also.example.com", "edge"})
 	for _, test := range []struct {
 		header string
-		place  place
+		kind   hostKind
 		name   string
 	}{
 		{"[2001:db8::5]:8080", sharedHost, ""},
@@ -113,38 +115,38 @@ func TestHosts(t *testing.T) {
 		{"1.2.3.4.example", customDomain, "1.2.3.4.example"},
 		{strings.Repeat("a", 63) + ".example", customDomain, strings.Repeat("a", 63) + ".example"},
 
-		{"", nowhere, ""},
-		{".", nowhere, ""},
-		{"..", nowhere, ""},
-		{":80", nowhere, ""},
-		{"a", nowhere, ""},
-		{"a.example..", nowhere, ""},
-		{".a.example", nowhere, ""},
-		{"a..example", nowhere, ""},
-		{"-a.example", nowhere, ""},
-		{"a-.example", nowhere, ""},
-		{"a_b.example", nowhere, ""},
-		{"a b.example", nowhere, ""},
-		{"a/b.example", nowhere, ""},
-		{"me@a.example", nowhere, ""},
-		{"a.example:80:80", nowhere, ""},
-		{"a.example:x", nowhere, ""},
-		{"b\u00fccher.example", nowhere, ""},
-		{"a.example\x00", nowhere, ""},
-		{"1.2.3", nowhere, ""},
-		{"256.1.1.1", nowhere, ""},
-		{"::1", nowhere, ""},
-		{"[::1", nowhere, ""},
-		{"[::1]x", nowhere, ""},
-		{"[192.0.2.1]", nowhere, ""},
-		{"[a.example]", nowhere, ""},
-		{"[fe80::1%eth0]", nowhere, ""},
-		{strings.Repeat("a", 64) + ".example", nowhere, ""},
-		{strings.Repeat("a.", 126) + "bc", nowhere, ""},
+		{"", unknownHost, ""},
+		{".", unknownHost, ""},
+		{"..", unknownHost, ""},
+		{":80", unknownHost, ""},
+		{"a", unknownHost, ""},
+		{"a.example..", unknownHost, ""},
+		{".a.example", unknownHost, ""},
+		{"a..example", unknownHost, ""},
+		{"-a.example", unknownHost, ""},
+		{"a-.example", unknownHost, ""},
+		{"a_b.example", unknownHost, ""},
+		{"a b.example", unknownHost, ""},
+		{"a/b.example", unknownHost, ""},
+		{"me@a.example", unknownHost, ""},
+		{"a.example:80:80", unknownHost, ""},
+		{"a.example:x", unknownHost, ""},
+		{"b\u00fccher.example", unknownHost, ""},
+		{"a.example\x00", unknownHost, ""},
+		{"1.2.3", unknownHost, ""},
+		{"256.1.1.1", unknownHost, ""},
+		{"::1", unknownHost, ""},
+		{"[::1", unknownHost, ""},
+		{"[::1]x", unknownHost, ""},
+		{"[192.0.2.1]", unknownHost, ""},
+		{"[a.example]", unknownHost, ""},
+		{"[fe80::1%eth0]", unknownHost, ""},
+		{strings.Repeat("a", 64) + ".example", unknownHost, ""},
+		{strings.Repeat("a.", 126) + "bc", unknownHost, ""},
 	} {
-		name, place := h.find(nil, []byte(test.header))
-		if place != test.place || string(name) != test.name {
-			t.Errorf("Host %q: place %d, name %q; expected %d, %q", test.header, place, name, test.place, test.name)
+		name, kind := h.find(nil, []byte(test.header))
+		if kind != test.kind || string(name) != test.name {
+			t.Errorf("Host %q: kind %d, name %q; expected %d, %q", test.header, kind, name, test.kind, test.name)
 		}
 	}
 }
@@ -154,14 +156,14 @@ func FuzzHost(f *testing.F) {
 		f.Add(host)
 	}
 	f.Fuzz(func(t *testing.T, host string) {
-		name, place := testHosts.find(nil, []byte(host))
-		if again, where := testHosts.find(nil, name); place == customDomain && (where != customDomain || string(again) != string(name)) {
+		name, kind := testHosts.find(nil, []byte(host))
+		if again, where := testHosts.find(nil, name); kind == customDomain && (where != customDomain || string(again) != string(name)) {
 			t.Fatalf("Host %q is %q, which is %q", host, name, again)
 		}
-		// Whatever can be a custom domain is found under the name that the catalog keeps it under.
+		// Every host that the catalog accepts is found under the catalog's name for it.
 		if kept, err := catalog.CheckHost(host); err == nil && kept != "go.example.com" && kept != "also.example.com" &&
-			(place != customDomain || string(name) != kept) {
-			t.Fatalf("Host %q: place %d, name %q; the catalog has it as %q", host, place, name, kept)
+			(kind != customDomain || string(name) != kept) {
+			t.Fatalf("Host %q: kind %d, name %q; the catalog has %q", host, kind, name, kept)
 		}
 	})
 }

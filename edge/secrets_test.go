@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
-// TestSecretsShowNowhere sends secrets through every way in which a request can fail, with a store that is there, that refuses and that
-// is gone, and looks for them in every answer, log line and metric.
+// TestSecretsShowNowhere sends secrets in every way in which a request can fail, while the database works, rejects queries and is down,
+// and searches every response, log line and metric for them.
 func TestSecretsShowNowhere(t *testing.T) {
 	t.Parallel()
-	database := testdb.New(t)
+	database := testkit.NewDatabase(t)
 	address, err := url.Parse(database.EdgeURL)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestSecretsShowNowhere(t *testing.T) {
 	}
 	name := strings.TrimPrefix(u.Path, "/")
 	u.Path = "/postgres"
-	outside := rows{t, testdb.Connect(t, u.String())}
+	outside := rows{t, testkit.Connect(t, u.String())}
 	outside.exec("alter database " + name + " with allow_connections false")
 	outside.exec("select pg_terminate_backend(pid) from pg_stat_activity where datname = '" + name + "'")
 	until(t, "the store is gone", func() bool {

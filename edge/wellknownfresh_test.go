@@ -13,7 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"deeplink/shared/testdb"
+	"deeplink/edge/internal/wellknown"
+	"deeplink/shared/testkit"
 )
 
 // operator runs commands of control on the servers of an edge.
@@ -23,7 +24,7 @@ type operator struct {
 	environment []string
 }
 
-func newOperator(t *testing.T, database testdb.Database, e *testEdge) operator {
+func newOperator(t *testing.T, database testkit.Database, e *testEdge) operator {
 	t.Helper()
 	o := operator{t, filepath.Join(t.TempDir(), "control"), []string{
 		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + database.ControlURL, "REDIS_URL=" + string(e.settings.RedisURL), "LINK_BASE_URL=" + base,
@@ -34,7 +35,7 @@ func newOperator(t *testing.T, database testdb.Database, e *testEdge) operator {
 	return o
 }
 
-// run runs a command, which must succeed and have reached every edge.
+// run runs a command, which must succeed and report complete propagation.
 func (o operator) run(arguments ...string) {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -51,7 +52,7 @@ func (o operator) run(arguments ...string) {
 	}
 }
 
-// setApps sets an app config as [rows.apps] does; without a name there is none.
+// setApps sets an app config as [rows.apps] does. An empty name removes it.
 func (o operator) setApps(orgKey, name string) {
 	o.t.Helper()
 	file := "none"
@@ -66,10 +67,10 @@ func (o operator) setApps(orgKey, name string) {
 	o.run("org", "app-config", orgKey, file)
 }
 
-// What a call that changed an app config said is what the next request for a file finds, whoever asked for it before.
-func TestAppConfigIsInTheFilesOnceItsCallIsAnswered(t *testing.T) {
+// After a call that changed an app config has returned, the next request for a file gets the new one, even if the file was cached.
+func TestAssociationFilesShowAnAppConfigAfterItsCallReturns(t *testing.T) {
 	t.Parallel()
-	database := testdb.New(t)
+	database := testkit.NewDatabase(t)
 	e := startEdgeOn(t, *database, func(c *options) { c.Lease = bound }) // how long each call waits for the edge at most
 	o := newOperator(t, *database, e)
 	check := func(host string, want ...string) {
@@ -82,7 +83,7 @@ func TestAppConfigIsInTheFilesOnceItsCallIsAnswered(t *testing.T) {
 	o.run("org", "create", "--name=One", "--org-key=abcd")
 	o.run("org", "create", "--name=Two", "--org-key=wxyz", "--app-config=demo")
 	check("go.example.com", "deeplink")
-	if a := e.get(t, appleAssociation, "Host: links.one.example"); a.status != 404 {
+	if a := e.get(t, wellknown.ApplePath, "Host: links.one.example"); a.status != 404 {
 		t.Errorf("a host before it is a domain: %d", a.status)
 	}
 	o.run("domain", "add", "abcd", "links.one.example", "--verified")
@@ -103,10 +104,10 @@ func TestAppConfigIsInTheFilesOnceItsCallIsAnswered(t *testing.T) {
 	}
 }
 
-// Another organization's app config makes an edge ask again for the files of the shared host, and for nothing else.
-func TestAnotherOrganizationsAppConfigVoidsTheSharedHostsFilesAlone(t *testing.T) {
+// A change of another organization's app config voids the cached files of the shared host, and nothing else.
+func TestOtherAppConfigVoidsOnlyTheSharedHostsFiles(t *testing.T) {
 	t.Parallel()
-	// One edge in some thousands has two of the tags in the same stripe.
+	// In one of several thousand edges, two of the tags share a stripe.
 	if asked := askedForNothing(t); len(asked) > 0 {
 		if again := askedForNothing(t); len(again) > 0 {
 			t.Errorf("asked Postgres for what had not changed: %q, and another edge %q", asked, again)
@@ -114,7 +115,7 @@ func TestAnotherOrganizationsAppConfigVoidsTheSharedHostsFilesAlone(t *testing.T
 	}
 }
 
-// askedForNothing returns what a new edge asked Postgres for though it had not changed.
+// askedForNothing returns what a new edge loaded from Postgres although it had not changed.
 func askedForNothing(t *testing.T) (all []string) {
 	t.Helper()
 	e := startEdge(t, nil)
@@ -131,13 +132,13 @@ func askedForNothing(t *testing.T) (all []string) {
 	}{
 		{"go.example.com", "/abcd/x", false},
 		{"go.example.com", "/wxyz/none", true}, // what depends on the organization itself
-		{"links.one.example", appleAssociation, false},
-		{"links.one.example", googleAssociation, false},
-		{"links.two.example", appleAssociation, true},
-		{"links.two.example", googleAssociation, true},
-		{"unknown.example", appleAssociation, false},
-		{"go.example.com", appleAssociation, true},
-		{"go.example.com", googleAssociation, true},
+		{"links.one.example", wellknown.ApplePath, false},
+		{"links.one.example", wellknown.GooglePath, false},
+		{"links.two.example", wellknown.ApplePath, true},
+		{"links.two.example", wellknown.GooglePath, true},
+		{"unknown.example", wellknown.ApplePath, false},
+		{"go.example.com", wellknown.ApplePath, true},
+		{"go.example.com", wellknown.GooglePath, true},
 	}
 	loads := func(i int) bool {
 		before := e.metrics(t)["deeplink_edge_loads_total"]
@@ -164,9 +165,39 @@ func askedForNothing(t *testing.T) (all []string) {
 	return all
 }
 
-func TestFilesAreToldFromMemoryWhilePostgresIsAway(t *testing.T) {
+// The circuit breaker for links must not refuse loads of files. A lock makes only the query for a link time out.
+func TestFileIsLoadedWhileLinksCannotBe(t *testing.T) {
 	t.Parallel()
-	server := testdb.NewServer(t)
+	e := startEdge(t, nil)
+	r := rows{t, e.owner}
+	organization := r.organization("abcd")
+	r.apps(organization, "one")
+	r.link(organization, "x", nil)
+	e.settle(t)
+	lock, err := e.owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `lock table links in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.Background()) }()
+	if a := e.get(t, "/abcd/x"); a.status != 503 {
+		t.Fatalf("a link: %d %s, expected 503", a.status, a.body)
+	}
+	before := e.metrics(t)["deeplink_edge_loads_total"]
+	e.get(t, wellknown.ApplePath)
+	if e.metrics(t)["deeplink_edge_loads_total"] == before {
+		t.Error("the file was not asked for: the breaker of links is open")
+	}
+	if diff := cmp.Diff([]string{"one"}, e.associated(t, "go.example.com")); diff != "" {
+		t.Errorf("(-expected +got):\n%s", diff)
+	}
+}
+
+func TestCachedFilesAreServedWhilePostgresIsDown(t *testing.T) {
+	t.Parallel()
+	server := testkit.NewPostgres(t)
 	e := startEdgeOn(t, server.Database, nil)
 	r := rows{t, e.owner}
 	organization := r.organization("abcd")
@@ -184,9 +215,9 @@ func TestFilesAreToldFromMemoryWhilePostgresIsAway(t *testing.T) {
 	if diff := cmp.Diff([]string{"one"}, e.associated(t, "links.one.example")); diff != "" {
 		t.Errorf("(-expected +got):\n%s", diff)
 	}
-	a := e.get(t, appleAssociation)
+	a := e.get(t, wellknown.ApplePath)
 	if a.status != 503 {
-		t.Errorf("a file not in memory: %d %s, expected 503: nobody may take it for an empty one", a.status, a.body)
+		t.Errorf("a file not in memory: %d %s, expected 503: no client may take it for an empty file", a.status, a.body)
 	}
-	checkEnvelope(t, a, appleAssociation)
+	checkEnvelope(t, a, wellknown.ApplePath)
 }

@@ -10,12 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"deeplink/edge/internal/wellknown"
 	"deeplink/shared/ratelimit"
 	"deeplink/shared/requestid"
+	"deeplink/shared/settings"
 )
 
 // both are the paths of the association files.
-var both = []string{appleAssociation, googleAssociation}
+var both = []string{wellknown.ApplePath, wellknown.GooglePath}
 
 // apps gives an organization an iOS app com.example.{name} and an Android app of the same name.
 func (r rows) apps(organizationID, name string) {
@@ -26,12 +28,12 @@ func (r rows) apps(organizationID, name string) {
 		organizationID, name, []string{fingerprintOne})
 }
 
-// associated asks a host for both files and returns the names of the apps in them, which must be the same in both.
+// associated requests both files of a host and returns the names of their apps, which must be the same in both.
 func (e *testEdge) associated(t testing.TB, host string) (names []string) {
 	t.Helper()
 	for i, path := range both {
 		var a answer
-		// Who could not be asked in time, on a machine with too much to do, is asked again.
+		// On a busy machine a load may time out: try again.
 		until(t, path+" is answered", func() bool {
 			a = e.get(t, path, "Host: "+host)
 			return a.status != 503
@@ -53,7 +55,7 @@ func (e *testEdge) associated(t testing.TB, host string) (names []string) {
 	return names
 }
 
-// settle waits until the edge has applied every change there is.
+// settle waits until the edge has applied every change.
 func (e *testEdge) settle(t *testing.T) {
 	t.Helper()
 	until(t, "the edge has applied every change", func() (applied bool) {
@@ -64,9 +66,9 @@ func (e *testEdge) settle(t *testing.T) {
 	})
 }
 
-func TestEveryHostHasItsOwnAssociations(t *testing.T) {
+func TestEveryHostHasItsOwnAssociationFiles(t *testing.T) {
 	t.Parallel()
-	e := startEdge(t, func(c *options) { c.ExtraHosts = []hostName{"also.example.com"} })
+	e := startEdge(t, func(c *options) { c.ExtraHosts = []settings.HostName{"also.example.com"} })
 	r := rows{t, e.owner}
 	one, two, gone, bare := r.organization("abcd"), r.organization("wxyz"), r.organization("gone"), r.organization("bare")
 	r.apps(one, "one")
@@ -77,9 +79,9 @@ func TestEveryHostHasItsOwnAssociations(t *testing.T) {
 	r.domain(one, "pending.one.example", "pending")
 	r.domain(gone, "links.gone.example", "verified")
 	r.domain(bare, "links.bare.example", "verified")
-	// Neither suspension nor a missing plan, which nobody here has, takes an app out.
+	// Neither suspension nor a missing plan (no organization here has one) removes an app.
 	r.exec(`update organizations set suspended = true where id = $1`, gone)
-	// What is half there is none.
+	// An incomplete app is not listed.
 	for i, columns := range []string{
 		`ios_team_id) values ($1, 'ABCDE12345'`, `ios_bundle_id) values ($1, 'com.example.half'`, `ios_scheme) values ($1, 'half'`,
 		`android_package_name) values ($1, 'com.example.half'`, `android_sha256_cert_fingerprints) values ($1, '{` + fingerprintOne + `}'`,
@@ -166,7 +168,7 @@ func TestEveryHostHasItsOwnAssociations(t *testing.T) {
 	}
 }
 
-func TestHostileAppConfigsAreWrittenAsJSON(t *testing.T) {
+func TestHostileAppConfigsAreEncodedAsJSON(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
 	r := rows{t, e.owner}
@@ -175,7 +177,7 @@ func TestHostileAppConfigsAreWrittenAsJSON(t *testing.T) {
 	r.exec(`insert into app_configs (organization_id, ios_team_id, ios_bundle_id, android_package_name, android_sha256_cert_fingerprints)
 	        values ($1, $2, $2, $2, array[$2, '14:6d'])`, organization, hostile)
 	for _, host := range []string{"go.example.com", "links.one.example"} {
-		for path, id := range map[string]string{appleAssociation: hostile + "." + hostile, googleAssociation: hostile + " " + strings.ToUpper(hostile) + " 14:6D"} {
+		for path, id := range map[string]string{wellknown.ApplePath: hostile + "." + hostile, wellknown.GooglePath: hostile + " " + strings.ToUpper(hostile) + " 14:6D"} {
 			apps := readAssociation(t, path, e.get(t, path, "Host: "+host).body)
 			if _, there := apps[id]; !there || len(apps) != 1 {
 				t.Errorf("%s on %s: %v, expected %q", path, host, apps, id)
@@ -184,11 +186,11 @@ func TestHostileAppConfigsAreWrittenAsJSON(t *testing.T) {
 	}
 }
 
-func TestOrganizationsWithoutRoomInTheFileAreCountedAndLogged(t *testing.T) {
+func TestOrganizationsThatDoNotFitAreCountedAndLogged(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
 	r := rows{t, e.owner}
-	// A busy machine may take longer for thousands of apps than a load is given. Then the edge says so, and is asked again.
+	// On a busy machine, loading thousands of apps may time out: try again after a 503.
 	get := func(path string, header ...string) (a answer) {
 		t.Helper()
 		until(t, path+" is answered", func() bool {
@@ -198,18 +200,18 @@ func TestOrganizationsWithoutRoomInTheFileAreCountedAndLogged(t *testing.T) {
 		return a
 	}
 	leftOut := func(path string) string { return e.metrics(t)[`deeplink_edge_association_left_out{path="`+path+`"}`] }
-	if n := leftOut(appleAssociation); n != "0" {
+	if n := leftOut(wellknown.ApplePath); n != "0" {
 		t.Fatalf("%s organizations left out at the start", n)
 	}
-	// The age of an organization is that of its id.
+	// Organizations are ordered by id.
 	r.exec(`insert into organizations (id, org_key, name) select lpad(i::text, 32, '0')::uuid, lpad(i::text, 4, '0'), 'x' from generate_series(1, 5000) i`)
 	r.exec(`insert into app_configs (organization_id, ios_team_id, ios_bundle_id, android_package_name, android_sha256_cert_fingerprints)
 	        select id, 'ABCDE12345', 'com.example.a' || org_key, 'com.example.common', $1 from organizations order by random()`, []string{fingerprintOne})
 	r.domain("00000000-0000-0000-0000-000000005000", "links.young.example", "verified")
 	e.settle(t)
 
-	a := get(appleAssociation)
-	apps := readAssociation(t, appleAssociation, a.body)
+	a := get(wellknown.ApplePath)
+	apps := readAssociation(t, wellknown.ApplePath, a.body)
 	if len(a.body) > 128_000 || len(apps) < 1000 {
 		t.Errorf("%d bytes with %d apps, expected at most 128,000, and hardly less", len(a.body), len(apps))
 	}
@@ -218,36 +220,36 @@ func TestOrganizationsWithoutRoomInTheFileAreCountedAndLogged(t *testing.T) {
 			t.Fatalf("of %d apps the one of organization %d is not there, expected the oldest", len(apps), i)
 		}
 	}
-	if n := leftOut(appleAssociation); n != fmt.Sprint(5000-len(apps)) {
+	if n := leftOut(wellknown.ApplePath); n != fmt.Sprint(5000-len(apps)) {
 		t.Errorf("%s organizations counted as left out, expected %d", n, 5000-len(apps))
 	}
-	get(appleAssociation)
+	get(wellknown.ApplePath)
 	if n := strings.Count(e.log.String(), "custom domain"); n != 1 {
 		t.Errorf("logged %d times, expected once:\n%s", n, e.log)
 	}
-	// However small they are, no more than 4,096 are read.
-	for id, components := range readAssociation(t, googleAssociation, get(googleAssociation).body) {
-		if len(components) != 2*4096 || leftOut(googleAssociation) != "904" {
-			t.Errorf("%s has %d components, %s left out; expected 8192, 904", id, len(components), leftOut(googleAssociation))
+	// At most 4,096 organizations are read, however small they are.
+	for id, components := range readAssociation(t, wellknown.GooglePath, get(wellknown.GooglePath).body) {
+		if len(components) != 2*4096 || leftOut(wellknown.GooglePath) != "904" {
+			t.Errorf("%s has %d components, %s left out; expected 8192, 904", id, len(components), leftOut(wellknown.GooglePath))
 		}
 	}
-	young := readAssociation(t, appleAssociation, get(appleAssociation, "Host: links.young.example").body)
+	young := readAssociation(t, wellknown.ApplePath, get(wellknown.ApplePath, "Host: links.young.example").body)
 	if _, there := young["ABCDE12345.com.example.a5000"]; !there || len(young) != 1 {
 		t.Errorf("the custom domain of an organization that is left out has %v", young)
 	}
-	if n := leftOut(appleAssociation); n != fmt.Sprint(5000-len(apps)) {
+	if n := leftOut(wellknown.ApplePath); n != fmt.Sprint(5000-len(apps)) {
 		t.Errorf("%s organizations counted as left out after a custom domain was asked, expected %d", n, 5000-len(apps))
 	}
 
 	r.exec(`delete from app_configs where organization_id > '00000000-0000-0000-0000-000000000100'`)
 	e.settle(t)
-	get(appleAssociation)
-	if n := leftOut(appleAssociation); n != "0" {
+	get(wellknown.ApplePath)
+	if n := leftOut(wellknown.ApplePath); n != "0" {
 		t.Errorf("%s organizations left out when there is room", n)
 	}
 }
 
-func TestAssociationsCountForTheRateLimitOfClicks(t *testing.T) {
+func TestAssociationFilesCountAgainstTheClickLimit(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
 	r := rows{t, e.owner}

@@ -24,7 +24,7 @@ comment on column audit_log.request_id is 'X-Request-Id of the answer, as in the
 comment on column audit_log.detail is 'What the action alone does not say. Never a credential, nor the content of a link.';
 
 -- Control can add to the log and read it. It can neither change a row nor choose its time, and deletes only what is old enough:
--- whoever takes it over leaves traces.
+-- an intruder in control leaves traces.
 -- +goose StatementBegin
 create function purge_audit_log() returns bigint language sql security definer set search_path = public, pg_temp as $$
     with gone as (delete from audit_log where at < now() - interval '400 days' returning 1) select count(*) from gone

@@ -1,5 +1,5 @@
 -- +goose Up
--- What phones report (decisions.md 7). Nothing here is served by an edge, so nothing of it is written into changes, and the role of
+-- What apps report through the SDK. Nothing here is served by an edge, so nothing of it is written into changes, and the role of
 -- the edges has no right to any of it. Nothing refers to links either: a phone may speak of one that is long gone.
 create table devices (
     organization_id    uuid not null references organizations (id) on delete cascade,

@@ -5,9 +5,9 @@
 create extension if not exists pg_trgm;
 create extension if not exists btree_gin;
 
--- An entry of these indexes goes to a list of its own first: an insert into some sixty places of the tree each time would cost more than
--- the rest of a create. tend_search_indexes, which control calls all the time, puts the list into the tree; only when nobody calls it
--- does the create that fills the list (64 MB) have to.
+-- An entry of these indexes goes to a pending list first: an insert into some sixty places of the tree each time would cost more than
+-- the rest of a create. tend_search_indexes, which control calls all the time, moves the list into the tree. Without these calls, the
+-- create that fills the list (64 MB) has to do it.
 drop index concurrently if exists links_text;
 create index concurrently links_text on links
     using gin (organization_id, title gin_trgm_ops, path gin_trgm_ops, short_code gin_trgm_ops) with (gin_pending_list_limit = 65536);
@@ -20,7 +20,7 @@ drop index concurrently if exists links_domain_newest;
 create index concurrently links_domain_newest on links (organization_id, domain_id, created_at desc, id desc);
 drop index concurrently if exists links_domain;
 
--- A link that is switched off and on finds room beside itself, and then no index has to be told.
+-- An update that deactivates or activates a link then finds space on the same page (HOT), and no index changes.
 alter table links set (fillfactor = 90);
 
 -- +goose StatementBegin

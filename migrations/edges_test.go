@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
 const checkViolation = "23514"
@@ -15,7 +15,7 @@ const checkViolation = "23514"
 // Control sends requests to what stands there.
 func TestEdgeAddressIsHostAndPortOrNothing(t *testing.T) {
 	t.Parallel()
-	conn := testdb.Connect(t, testdb.New(t).EdgeURL)
+	conn := testkit.Connect(t, testkit.NewDatabase(t).EdgeURL)
 	long := strings.Repeat("a", 253)
 	for address, good := range map[string]bool{
 		"10.0.0.1:8080": true, "edge-1.internal:1": true, "edge_1:65535": true, "[fd00::1]:8080": true, "[::ffff:10.0.0.1]:80": true, long + ":65535": true,

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"deeplink/migrations"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
 const partitionsSQL = `
@@ -24,10 +24,10 @@ const partitionsSQL = `
 // zones are those of callers. At any time it is another day than in UTC in one of them.
 var zones = []string{"&timezone=Pacific%2FKiritimati", "&timezone=Etc%2FGMT%2B12"}
 
-func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
+func TestConcurrentCallsCreateEventPartitionsAhead(t *testing.T) {
 	t.Parallel()
-	database := testdb.New(t)
-	conn := testdb.Connect(t, database.ControlURL)
+	database := testkit.NewDatabase(t)
+	conn := testkit.Connect(t, database.ControlURL)
 	before := values[string](t, conn, partitionsSQL)
 	if len(before) < 7 || len(before) > 8 { // seven when the day has changed since
 		t.Fatalf("the migration made %q, expected today and seven days ahead", before)
@@ -35,7 +35,7 @@ func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
 	today := values[time.Time](t, conn, `select date_trunc('day', now(), 'UTC')`)[0].UTC()
 	var group errgroup.Group
 	for i := range 8 {
-		caller := testdb.Connect(t, database.ControlURL+zones[i%2])
+		caller := testkit.Connect(t, database.ControlURL+zones[i%2])
 		group.Go(func() error {
 			_, err := caller.Exec(t.Context(), `select make_event_partitions(20)`)
 			return err
@@ -55,7 +55,7 @@ func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
 	if all[0] < before[0] || all[len(all)-1] > later {
 		t.Errorf("%q, expected only today and 20 days ahead", all)
 	}
-	// A partition takes the days of UTC, whatever the zone of whoever made it, and up to its last millisecond.
+	// A partition takes days of UTC, whatever the time zone of the session that created it, up to the last millisecond.
 	run(t, conn, `insert into events (organization_id, id, device_id, name, occurred_at, received_at)
 		select gen_random_uuid(), gen_random_uuid(), 'd', 'n', now(), at from unnest(array['`+
 		today.AddDate(0, 0, 15).Format(time.RFC3339)+`', '`+today.AddDate(0, 0, 16).Add(-time.Millisecond).Format(time.RFC3339Nano)+`']::timestamptz[]) at`)
@@ -69,13 +69,13 @@ func TestEventPartitionsAreMadeAheadByManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestEventPartitionsAreDroppedWhenTheyAreTooOld(t *testing.T) {
+func TestOldEventPartitionsAreDropped(t *testing.T) {
 	t.Parallel()
-	database := testdb.New(t)
-	run(t, testdb.Connect(t, database.URL), `
+	database := testkit.NewDatabase(t)
+	run(t, testkit.Connect(t, database.URL), `
 		create table events_20200101 partition of events for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00');
 		create table events_20200102 partition of events for values from ('2020-01-02 00:00:00+00') to ('2020-01-03 00:00:00+00')`)
-	conn := testdb.Connect(t, database.ControlURL+zones[0])
+	conn := testkit.Connect(t, database.ControlURL+zones[0])
 	drop := func(retention string) int {
 		return values[int](t, conn, `select drop_event_partitions($1)`, retention)[0]
 	}
@@ -100,16 +100,16 @@ func TestEventPartitionsAreDroppedWhenTheyAreTooOld(t *testing.T) {
 	}
 }
 
-// Whoever reads a partition, such as an export, keeps the drop waiting, and the drop every insert: so it gives up.
-func TestADropDoesNotWaitForReaders(t *testing.T) {
+// TestDropOfPartitionGivesUpWhileItIsRead: a reader, such as an export, makes the drop wait, and the waiting drop blocks every insert.
+func TestDropOfPartitionGivesUpWhileItIsRead(t *testing.T) {
 	t.Parallel()
-	database := testdb.New(t)
-	reader := testdb.Connect(t, database.URL)
+	database := testkit.NewDatabase(t)
+	reader := testkit.Connect(t, database.URL)
 	run(t, reader, `create table events_20200101 partition of events for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00')`)
 	run(t, reader, `begin; lock table events_20200101 in access share mode`)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, err := testdb.Connect(t, database.ControlURL).Exec(ctx, `select drop_event_partitions('1 day')`)
+	_, err := testkit.Connect(t, database.ControlURL).Exec(ctx, `select drop_event_partitions('1 day')`)
 	var failed *pgconn.PgError
 	if !errors.As(err, &failed) || failed.Code != lockNotAvailable {
 		t.Errorf("%v, expected it given up (%s)", err, lockNotAvailable)
@@ -119,13 +119,13 @@ func TestADropDoesNotWaitForReaders(t *testing.T) {
 const lockNotAvailable = "55P03"
 
 // TestTheLastMigrationCanBeTakenBack is for who tries it out: migrations only go forward in production.
-func TestTheLastMigrationCanBeTakenBack(t *testing.T) {
+func TestLastMigrationCanBeRolledBack(t *testing.T) {
 	t.Parallel()
 	address := empty(t)
 	if _, err := migrations.To(t.Context(), address, 8); err != nil {
 		t.Fatal(err)
 	}
-	conn := testdb.Connect(t, address)
+	conn := testkit.Connect(t, address)
 	before := schema(t, conn)
 	db, err := sql.Open("pgx", address)
 	if err != nil {

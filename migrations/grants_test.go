@@ -6,12 +6,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
 const insufficientPrivilege = "42501"
 
-// What each program does, and what it must not be able to do even when somebody has taken it over.
+// What each program does, and what it must not be able to do even if an intruder has taken it over.
 var grants = map[string]struct{ allowed, refused []string }{
 	"edge": {
 		allowed: []string{
@@ -39,8 +39,11 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`update organizations set suspended = false`, `update domains set status = 'verified'`, `update app_configs set fallback_url = 'x'`,
 			`insert into changes (tags) values ('{*}')`, `delete from changes`, `update changes set tags = '{}'`,
 			`select record_change('{*}', '{}')`, `delete from match_redemptions`, `update match_redemptions set device_id = null`,
-			`select id from audit_log`, `insert into audit_log (id) values (gen_random_uuid())`, `select purge_audit_log()`,
+			`select id from audit_log`, `insert into audit_log (id) values (gen_random_uuid())`, `select purge_audit_log()`, `select make_audit_partitions(1)`, `select purge_audit_entries('(0,0)', '(1,0)')`,
+			`select anonymize_events(gen_random_uuid(), '{d}', 'u', now(), gen_random_uuid(), now(), gen_random_uuid())`,
+			`select open_transactions('1 hour')`, `select hidden_sessions()`,
 			`select id from devices`, `select user_id from identities`, `select id from sessions`, `select id from events`, `select id from event_ids`,
+			`select domain_id from domain_transfers`, `select lost_at from domains`,
 			`insert into events (id) values (gen_random_uuid())`, `select make_event_partitions(1)`, `select drop_event_partitions('400 days')`,
 			`insert into api_keys (id) values (gen_random_uuid())`, `select version_id from goose_db_version`, `create table x (y int)`,
 			`alter table links disable trigger all`, `set session_replication_role = replica`, `set role deeplink_control`,
@@ -52,8 +55,11 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`select slot, incarnation, renewals, lease_ms, hold_ms, applied, address, release from edges`, `delete from edges`,
 			`select nonce from match_redemptions`, `delete from match_redemptions where matched_at < now()`,
 			`insert into audit_log (id, organization_id, actor_type, actor_id, actor_display_key, ip, request_id, action, target_type, target_id, detail)
-			 values (gen_random_uuid(), gen_random_uuid(), 'key', 'a', 'b', '::1', 'c', 'link.create', 'link', gen_random_uuid(), '{}')`,
-			`select at, action from audit_log`, `select purge_audit_log()`,
+			 values (gen_random_uuid(), gen_random_uuid(), 'key', 'a', 'b', '::1', 'c', 'link.create', 'link', gen_random_uuid(), '{}'),
+			        (gen_random_uuid(), gen_random_uuid(), 'service', 'a job', null, null, null, 'domainTransfer.start', 'domain', gen_random_uuid(), '{}')`,
+			`select at, action from audit_log`, `select purge_audit_log()`, `select make_audit_partitions(1)`, `select purge_audit_entries('(0,0)', '(1,0)')`,
+			`select anonymize_events(gen_random_uuid(), '{d}', 'u', now(), gen_random_uuid(), now(), gen_random_uuid())`,
+			`select open_transactions('1 hour')`, `select hidden_sessions()`, `delete from devices where id = 'none'`, `delete from identities where user_id = 'none'`,
 			`insert into devices (organization_id, id) values ('10000000-0000-4000-8000-000000000001', 'd') on conflict (organization_id, id) do update set user_id = 'u'`,
 			`insert into identities (organization_id, user_id) values ('10000000-0000-4000-8000-000000000001', 'u')`, `update identities set traits = '{}'`,
 			`insert into sessions (organization_id, id, device_id, is_first, started_at, active_at) values (gen_random_uuid(), gen_random_uuid(), 'd', true, now(), now())`,
@@ -63,29 +69,33 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`insert into events (organization_id, id, device_id, name, occurred_at, received_at) values (gen_random_uuid(), gen_random_uuid(), 'd', 'n', now(), now())`,
 			`select id from events`, `select make_event_partitions(8)`, `select drop_event_partitions('1 day')`,
 			`select version_id, is_applied from goose_db_version`,
+			`insert into domain_transfers (domain_id, owner_id, host, started_at, completes_at, check_at)
+			 values ('20000000-0000-4000-8000-000000000004', '20000000-0000-4000-8000-000000000003', 'go.acme.example', now(), now(), now())`,
+			`update domain_transfers set check_at = now()`, `select host from domain_transfers`, `delete from domain_transfers`,
 			`update links set title = 'x'`, `update organizations set suspended = true`, `delete from app_configs`, `select plan from organizations`,
 		},
 		refused: []string{
 			`insert into changes (tags) values ('{}')`, `update changes set tags = '{}'`, `truncate changes`, `select record_change('{*}', '{}')`,
 			`update edges set renewals = 1`, `update edges set address = 'a:1'`, `insert into edges (slot, incarnation, lease_ms, hold_ms) values ('a', gen_random_uuid(), 1, 1)`,
 			`insert into deleted_links (id) values (gen_random_uuid())`, `insert into match_redemptions (nonce) values ('\x0000000000000001')`,
-			`update audit_log set detail = '{}'`, `delete from audit_log`, `truncate audit_log`,
+			`truncate domain_transfers`, `update audit_log set detail = '{}'`, `delete from audit_log`, `truncate audit_log`,
 			`insert into audit_log (id, organization_id, at, actor_type, action, target_type, target_id, detail)
 			 values (gen_random_uuid(), gen_random_uuid(), '2020-01-01', 'user', 'link.create', 'link', gen_random_uuid(), '{}')`,
 			`delete from goose_db_version`, `insert into goose_db_version (version_id, is_applied) values (1, true)`,
 			`delete from organizations`, `truncate links`, `create table x (y int)`, `alter table links disable trigger all`,
 			`set session_replication_role = replica`, `set role deeplink_edge`, `delete from link_usage`,
-			`update events set name = 'x'`, `delete from events`, `truncate events`, `drop table events`, `delete from devices`, `delete from identities`, `update event_ids set id = id`,
+			`update events set name = 'x'`, `delete from events`, `truncate events`, `drop table events`, `truncate devices`, `truncate identities`, `update event_ids set id = id`,
+			`update events set device_id = ''`,
 		},
 	},
 }
 
-func TestRolesCanDoWhatTheyNeedAndNothingElse(t *testing.T) {
+func TestRolesHaveOnlyTheRightsTheyNeed(t *testing.T) {
 	t.Parallel()
-	database := testdb.New(t)
-	run(t, testdb.Connect(t, database.URL), world)
+	database := testkit.NewDatabase(t)
+	run(t, testkit.Connect(t, database.URL), world)
 	for role, grant := range grants {
-		conn := testdb.Connect(t, map[string]string{"edge": database.EdgeURL, "control": database.ControlURL}[role])
+		conn := testkit.Connect(t, map[string]string{"edge": database.EdgeURL, "control": database.ControlURL}[role])
 		for _, statement := range grant.allowed {
 			if _, err := conn.Exec(t.Context(), statement); err != nil {
 				t.Errorf("%s: %s: %v, expected that it may", role, statement, err)

@@ -1,18 +1,19 @@
 // Package migrations holds the schema of Deeplink as numbered SQL files and brings a database up to date with them.
 //
-// Migrations only go forward, and each is safe while the programs before it still run.
+// Migrations only go forward, and each is safe while the programs before it still run. None of them waits long for a lock: one that does
+// not get it in time is undone and tried again (migrator.go).
 package migrations
 
 import (
 	"context"
-	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver named "pgx"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 )
 
 //go:embed *.sql
@@ -21,42 +22,64 @@ var files embed.FS
 // Latest makes [To] run every migration there is.
 const Latest = 0
 
-// Up runs the migrations that the database of databaseURL lacks, as the role of the URL, which must own the schema and may
-// create roles. Any number of processes may call it at once: a session lock lets one do the work and the others find it done.
-// It returns the versions it ran, and an error that names the migration which failed; that one left no trace, or what its next run
-// begins by removing.
+// DefaultRetry is for how long a migration is tried again when [Options] do not say.
+const DefaultRetry = 15 * time.Minute
+
+// Options say how [Run] migrates. The zero value runs every migration.
+type Options struct {
+	// Version is the last migration to run. Latest: all of them.
+	Version int64
+	// RetryFor bounds for how long each migration is tried again because other transactions hold the locks that it needs. 0: DefaultRetry.
+	RetryFor time.Duration
+	// Log gets a line for each try that lost a lock, with the transactions that held it. Nil: none.
+	Log *slog.Logger
+}
+
+// Up runs the migrations that the database of databaseURL lacks. See [Run].
 func Up(ctx context.Context, databaseURL string) ([]int64, error) {
-	return To(ctx, databaseURL, Latest)
+	return Run(ctx, databaseURL, Options{})
 }
 
 // To is Up as far as the given version.
-func To(ctx context.Context, databaseURL string, version int64) (ran []int64, err error) {
-	db, err := sql.Open("pgx", databaseURL)
-	if err != nil {
-		return nil, fmt.Errorf("open the database to migrate: %w", err)
-	}
-	defer db.Close()
+func To(ctx context.Context, databaseURL string, version int64) ([]int64, error) {
+	return Run(ctx, databaseURL, Options{Version: version})
+}
 
-	// The lock's defaults ask every 5 s; a process that only waits for its sibling need not.
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 600), lock.WithUnlockTimeout(1, 60))
+// Run runs the migrations that the database of databaseURL lacks, as the role of the URL, which must own the schema and may create roles.
+// Any number of processes may call it at once: a session lock lets one do the work, and the others find it done. It returns the versions
+// it ran, and an error that names the migration which failed. That migration changed nothing, or only what its next run removes first.
+func Run(ctx context.Context, databaseURL string, o Options) (ran []int64, err error) {
+	if o.RetryFor == 0 {
+		o.RetryFor = DefaultRetry
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	versions, err := Versions()
 	if err != nil {
 		return nil, err
 	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(locker))
+	m, err := openMigrator(ctx, databaseURL, o)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("migrate: %w", err)
 	}
-	var results []*goose.MigrationResult
-	if version == Latest {
-		results, err = provider.Up(ctx)
-	} else {
-		results, err = provider.UpTo(ctx, version)
+	defer func() { err = errors.Join(err, m.close(context.WithoutCancel(ctx))) }()
+	if err := m.lock(ctx); err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
 	}
-	for _, r := range results {
-		ran = append(ran, r.Source.Version)
-	}
+	current, err := m.current(ctx)
 	if err != nil {
-		return ran, fmt.Errorf("migrate: %w", err)
+		return nil, fmt.Errorf("migrate: %w", err)
+	}
+	for _, version := range versions {
+		if version <= current || o.Version != Latest && version > o.Version {
+			continue
+		}
+		applied, err := m.migrate(ctx, version)
+		ran = append(ran, applied...)
+		if err != nil {
+			return ran, fmt.Errorf("migrate to version %d: %w", version, err)
+		}
 	}
 	return ran, nil
 }

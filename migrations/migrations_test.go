@@ -8,14 +8,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"deeplink/migrations"
-	"deeplink/shared/daemon"
-	"deeplink/shared/testdb"
+	"deeplink/shared/devservers"
+	"deeplink/shared/testkit"
 )
 
 // migrateURL makes this test binary a process that migrates the database it names.
@@ -29,18 +30,18 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	testdb.Main(m)
+	testkit.Main(m)
 }
 
-func TestManyMayMigrateAtOnce(t *testing.T) {
+func TestConcurrentMigrationsOfOneDatabaseSucceed(t *testing.T) {
 	t.Parallel()
-	// A cluster of its own: nobody has made the roles yet, and the databases race for them.
+	// A separate cluster: the roles do not exist yet, and the databases race to create them.
 	folder, err := os.MkdirTemp("", "migrations-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
-	server, err := daemon.StartPostgres(t.Context(), daemon.PostgresOptions{Dir: filepath.Join(folder, "postgres")})
+	server, err := devservers.StartPostgres(t.Context(), devservers.PostgresOptions{Dir: filepath.Join(folder, "postgres")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestManyMayMigrateAtOnce(t *testing.T) {
 	ran := make([][]int64, 12)
 	for i := range ran {
 		if i < 3 {
-			run(t, testdb.Connect(t, server.URL()), fmt.Sprintf("create database empty_%d", i))
+			run(t, testkit.Connect(t, server.URL()), fmt.Sprintf("create database empty_%d", i))
 		}
 	}
 	for i := range ran {
@@ -67,7 +68,7 @@ func TestManyMayMigrateAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		conn := testdb.Connect(t, named(t, server.URL(), fmt.Sprintf("empty_%d", i)))
+		conn := testkit.Connect(t, named(t, server.URL(), fmt.Sprintf("empty_%d", i)))
 		applied := values[int64](t, conn, `select version_id from goose_db_version where version_id > 0 order by id`)
 		if !slices.IsSorted(applied) || len(slices.Compact(slices.Clone(applied))) != len(applied) || len(applied) < 4 {
 			t.Errorf("database %d: applied %v, expected each version once, in order", i, applied)
@@ -127,6 +128,9 @@ var seeds = map[int64]string{
 			('10000000-0000-4000-8000-000000000001', '70000000-0000-4000-8000-000000000001', now());
 		insert into events (organization_id, id, device_id, name, occurred_at, received_at) values
 			('10000000-0000-4000-8000-000000000001', '70000000-0000-4000-8000-000000000001', 'phone', 'opened', now(), now());`,
+	14: `
+		insert into domain_transfers (domain_id, owner_id, host, started_at, completes_at, check_at) values
+			('20000000-0000-4000-8000-000000000002', '20000000-0000-4000-8000-000000000009', 'go.acme.example', now(), now() + interval '7 days', now());`,
 }
 
 func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
@@ -136,7 +140,7 @@ func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expected := schema(t, testdb.Connect(t, fresh))
+	expected := schema(t, testkit.Connect(t, fresh))
 	for _, version := range versions {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +149,7 @@ func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
 			if err != nil || !slices.Equal(ran, versions[:slices.Index(versions, version)+1]) {
 				t.Fatalf("To(%d) ran %v, %v", version, ran, err)
 			}
-			conn := testdb.Connect(t, address)
+			conn := testkit.Connect(t, address)
 			for _, v := range ran {
 				run(t, conn, seeds[v])
 			}
@@ -161,7 +165,7 @@ func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
 				}
 			}
 			if got := schema(t, conn); !slices.Equal(got, expected) {
-				t.Errorf("schema after the upgrade differs from a fresh one:\n%q\n%q", got, expected)
+				t.Errorf("the schema after the upgrade differs from a fresh one: %s", difference(expected, got))
 			}
 			usageIsExact(t, conn)
 		})
@@ -171,13 +175,13 @@ func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
 // empty returns the address of a database without a schema.
 func empty(t *testing.T) string {
 	t.Helper()
-	address := testdb.New(t).URL
+	address := testkit.NewDatabase(t).URL
 	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	name := u.Path[1:] + "_empty"
-	conn := testdb.Connect(t, address)
+	conn := testkit.Connect(t, address)
 	run(t, conn, "create database "+name)
 	t.Cleanup(func() { conn.Exec(context.Background(), "drop database "+name+" with (force)") })
 	return named(t, address, name)
@@ -203,15 +207,47 @@ func rows(t *testing.T, conn *pgx.Conn) map[string]int64 {
 	return counts
 }
 
-// schema lists columns, triggers and grants. Partitions are left out: which there are depends on the day.
+// schema lists columns, triggers, grants, indexes, constraints, functions with their bodies and settings, and comments. Partitions are left
+// out: which there are depends on the day.
 func schema(t *testing.T, conn *pgx.Conn) []string {
 	t.Helper()
 	return values[string](t, conn, `
-		select concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default) from information_schema.columns where table_schema = 'public'
-			and table_name not in (select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid)
-		union all select pg_get_triggerdef(oid) || ' ' || tgenabled::text from pg_trigger where not tgisinternal
-		union all select concat_ws(' ', table_name, column_name, grantee, privilege_type) from information_schema.column_privileges where grantee like 'deeplink%'
+		with tables as (select oid, relname, reloptions, relkind from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p') and not relispartition),
+		     functions as (select p.* from pg_proc p where p.pronamespace = 'public'::regnamespace
+		                   and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e'))
+		select concat_ws(' ', 'table', relname, relkind, reloptions) from tables
+		union all select concat_ws(' ', 'column', c.table_name, c.column_name, c.data_type, c.is_nullable, c.column_default, c.collation_name, c.identity_generation)
+			from information_schema.columns c join tables on tables.relname = c.table_name where c.table_schema = 'public'
+		union all select 'trigger ' || pg_get_triggerdef(g.oid) || ' ' || tgenabled::text from pg_trigger g join tables on tables.oid = tgrelid where not tgisinternal
+		union all select concat_ws(' ', 'index', i.indexrelid::regclass, pg_get_indexdef(i.indexrelid), c.reloptions, i.indisvalid, i.indisready, i.indislive)
+			from pg_index i join tables on tables.oid = i.indrelid join pg_class c on c.oid = i.indexrelid
+		union all select concat_ws(' ', 'constraint', conrelid::regclass, conname, pg_get_constraintdef(c.oid), convalidated) from pg_constraint c join tables on tables.oid = conrelid
+		union all select concat_ws(' ', 'function', pg_get_functiondef(oid), proacl) from functions
+		union all select concat_ws(' ', 'column grant', table_name, column_name, grantee, privilege_type) from information_schema.column_privileges
+			where grantee like 'deeplink%' and table_name in (select relname from tables)
+		union all select concat_ws(' ', 'table grant', table_name, grantee, privilege_type) from information_schema.table_privileges
+			where grantee like 'deeplink%' and table_name in (select relname from tables)
+		union all select concat_ws(' ', 'comment', tables.relname, a.attname, d.description)
+			from pg_description d join tables on tables.oid = d.objoid and d.classoid = 'pg_class'::regclass left join pg_attribute a on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0
+		union all select concat_ws(' ', 'comment', functions.proname, d.description) from pg_description d join functions on functions.oid = d.objoid and d.classoid = 'pg_proc'::regclass
+		union all select 'extension ' || extname from pg_extension
 		order by 1`)
+}
+
+// difference lists what only one of two schemas has.
+func difference(expected, got []string) string {
+	var text strings.Builder
+	for _, line := range expected {
+		if !slices.Contains(got, line) {
+			fmt.Fprintf(&text, "\n- %s", line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(expected, line) {
+			fmt.Fprintf(&text, "\n+ %s", line)
+		}
+	}
+	return text.String()
 }
 
 func usageIsExact(t *testing.T, conn *pgx.Conn) {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"deeplink/shared/feed"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
 // world is two organizations, the first with a custom domain, and a few links.
@@ -46,6 +46,8 @@ const (
 		(gen_random_uuid(), '10000000-0000-4000-8000-000000000002', '20000000-0000-4000-8000-000000000002', 'new', '/')`
 	insertDomain = `insert into domains (id, organization_id, host, status) values
 		(gen_random_uuid(), '10000000-0000-4000-8000-000000000002', 'go.beta.example', 'pending')`
+	claimDomain = `insert into domains (id, organization_id, host, status) values
+		('20000000-0000-4000-8000-000000000005', '10000000-0000-4000-8000-000000000002', 'go.acme.example', 'pending')`
 )
 
 // Every statement runs alone on the same world and is undone. Its rows of changes are separated by semicolons.
@@ -87,22 +89,28 @@ var changes = map[string]string{
 	`update organizations set plan = 'free', name = 'x', external_id = org_key`: "",
 	`insert into api_keys (id, organization_id, tier, hash, display_key) select gen_random_uuid(), id, 'SERVER', sha256(org_key::bytea), '' from organizations`: "",
 	// Organizations, app configs and domains.
-	`insert into organizations (id, org_key, name) values (gen_random_uuid(), 'gama', 'Gamma')`:             "d:shared o:gama",
-	`update organizations set suspended = true`:                                                             "o:acme; o:beta",
-	`update organizations set suspended = suspended where org_key = 'beta'`:                                 "o:beta",
-	`truncate organizations cascade`:                                                                        "*; *; *; *",
-	`insert into app_configs (organization_id) values ('10000000-0000-4000-8000-000000000002')`:             "d:shared o:beta",
-	`update app_configs set fallback_url = fallback_url`:                                                    "d:shared o:acme",
-	`update app_configs set html_error_pages = true`:                                                        "d:shared o:acme",
-	`update app_configs set organization_id = '10000000-0000-4000-8000-000000000002'`:                       "d:shared o:acme o:beta",
-	`delete from app_configs`:                                                                               "d:shared o:acme",
-	`truncate app_configs`:                                                                                  "*",
-	insertDomain:                                                                                            "d:go.beta.example",
+	`insert into organizations (id, org_key, name) values (gen_random_uuid(), 'gama', 'Gamma')`: "d:shared o:gama",
+	`update organizations set suspended = true`:                                                 "o:acme; o:beta",
+	`update organizations set suspended = suspended where org_key = 'beta'`:                     "o:beta",
+	`truncate organizations cascade`:                                                            "*; *; *; *",
+	`insert into app_configs (organization_id) values ('10000000-0000-4000-8000-000000000002')`: "d:shared o:beta",
+	`update app_configs set fallback_url = fallback_url`:                                        "d:shared o:acme",
+	`update app_configs set html_error_pages = true`:                                            "d:shared o:acme",
+	`update app_configs set organization_id = '10000000-0000-4000-8000-000000000002'`:           "d:shared o:acme o:beta",
+	`delete from app_configs`:                                                                   "d:shared o:acme",
+	`truncate app_configs`:                                                                      "*",
+	insertDomain:                                                                                "",
+	strings.Replace(insertDomain, "pending", "verified", 1):                                     "d:go.beta.example",
+	claimDomain: "",
+	`update domains set lost_at = now() where host = 'old.acme.example'`:                    "",
+	`update domains set status = 'pending', lost_at = now() where host = 'go.acme.example'`: "d:go.acme.example",
+	claimDomain + `; update domains set status = 'pending' where id = '20000000-0000-4000-8000-000000000003'; update domains set status = 'verified' where id = '20000000-0000-4000-8000-000000000005'`: "d:go.acme.example; d:go.acme.example",
 	`update domains set status = 'verified' where host = 'old.acme.example'`:                                "d:old.acme.example",
 	`update domains set host = 'new.acme.example' where host = 'go.acme.example'`:                           "d:go.acme.example d:new.acme.example",
 	`update domains set status = 'verified' where organization_id = '10000000-0000-4000-8000-000000000002'`: "d:beta",
-	`delete from domains where host = 'old.acme.example'`:                                                   "d:old.acme.example",
-	`truncate domains cascade`:                                                                              "*; *",
+	`delete from domains where host = 'old.acme.example'`:                                                   "",
+	`delete from links where path = '/2'; delete from domains where host = 'go.acme.example'`:               "k:go.acme.example/two; d:go.acme.example",
+	`truncate domains cascade`: "*; *",
 	// Gone with everything that is theirs, in one statement.
 	`with l as (delete from links where organization_id = '10000000-0000-4000-8000-000000000002'),
 	      d as (delete from domains where organization_id = '10000000-0000-4000-8000-000000000002')
@@ -133,7 +141,7 @@ func manyTags(first, last string) string {
 func TestEveryChangeNamesExactlyWhatEdgesForget(t *testing.T) {
 	t.Parallel()
 	for rows, cases := range map[string]map[string]string{world: changes, world + many: bulkChanges} {
-		conn := testdb.Connect(t, testdb.New(t).URL)
+		conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
 		run(t, conn, rows)
 		for statement, expected := range cases {
 			for _, role := range []string{"origin", "replica"} {
@@ -173,9 +181,9 @@ func recorded(t *testing.T, conn *pgx.Conn) string {
 	return strings.Join(texts, "; ")
 }
 
-func TestVersionAndMarkerCannotBeForgottenOrForged(t *testing.T) {
+func TestVersionAndMarkerAreSetByTriggerOnly(t *testing.T) {
 	t.Parallel()
-	conn := testdb.Connect(t, testdb.New(t).URL)
+	conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
 	run(t, conn, world)
 	type state struct {
 		Version int64
@@ -215,9 +223,9 @@ func TestVersionAndMarkerCannotBeForgottenOrForged(t *testing.T) {
 	}
 }
 
-func TestDeletedLinksRemembersTheTransaction(t *testing.T) {
+func TestDeletedLinksStoresTheTransaction(t *testing.T) {
 	t.Parallel()
-	conn := testdb.Connect(t, testdb.New(t).URL)
+	conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
 	run(t, conn, world)
 	run(t, conn, `delete from links where path <> '/3'`)
 	const query = `
@@ -239,10 +247,10 @@ func TestDeletedLinksRemembersTheTransaction(t *testing.T) {
 	}
 }
 
-// TestAppConfigGoesWithItsOrganization has the cascade, of which the trigger finds no organization any more.
-func TestAppConfigGoesWithItsOrganization(t *testing.T) {
+// TestAppConfigIsDeletedWithItsOrganization has the cascade, of which the trigger finds no organization any more.
+func TestAppConfigIsDeletedWithItsOrganization(t *testing.T) {
 	t.Parallel()
-	conn := testdb.Connect(t, testdb.New(t).URL)
+	conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
 	run(t, conn, world)
 	run(t, conn, `delete from links; delete from domains; truncate changes; delete from organizations where org_key = 'acme'`)
 	tags := values[string](t, conn, `select distinct unnest(tags) from changes order by 1`)

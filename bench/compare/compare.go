@@ -1,4 +1,4 @@
-// Package compare is `bench compare` and `bench plot`: two results against each other, and pictures of results.
+// Package compare is `bench compare`: it compares two results of load.
 package compare
 
 import (
@@ -14,17 +14,17 @@ import (
 	"deeplink/bench/result"
 )
 
-// Command sets two files of results against each other.
+// Command compares two files of results.
 type Command struct {
-	A string `arg:"" type:"existingfile" help:"Results to compare with."`
-	B string `arg:"" type:"existingfile" help:"Results that are compared."`
+	A string `arg:"" type:"existingfile" help:"Results of the first build, A."`
+	B string `arg:"" type:"existingfile" help:"Results of the second build, B."`
 }
 
 // Help implements kong's longer help.
 func (c *Command) Help() string {
 	return `For each scenario that both files have: the medians over the rounds, and the ratio B/A, which is the median of the ratios of first
-rounds, second rounds and so on, with the least and the greatest of them. What lasts longer than a round falls out of it, if the
-rounds of the two took turns:
+rounds, second rounds and so on, with the smallest and the largest of them. Drift of the machine that lasts longer than a round
+cancels out if the rounds of the two took turns:
 
   for i in 1 2 3 4 5; do
     bench load zipf ... --json a.json --append   # against build A
@@ -46,12 +46,12 @@ func (c *Command) Run(context.Context) error {
 	return Results(os.Stdout, a, b)
 }
 
-// figures of a round are what is compared. Of the first more is better, of the others less.
+// figures are the values of a round that are compared. More is better for the first, less for the others.
 var figures = []struct {
 	name string
 	of   func(result.Round) float64
 }{
-	{"answers/s", result.Round.Rate},
+	{"responses/s", result.Round.Rate},
 	{"p50 µs", func(r result.Round) float64 { return r.Latencies.P50 }},
 	{"p90 µs", func(r result.Round) float64 { return r.Latencies.P90 }},
 	{"p99 µs", func(r result.Round) float64 { return r.Latencies.P99 }},
@@ -59,16 +59,17 @@ var figures = []struct {
 	{"max µs", func(r result.Round) float64 { return r.Latencies.Max }},
 }
 
-// Results prints two results side by side, and a note for whatever may make their ratios lie. That they have nothing in common is an error.
+// Results prints two results side by side, and a warning for each reason for which their ratios may mislead. Results without a common
+// scenario are an error.
 func Results(out io.Writer, a, b *result.File) error {
 	for _, difference := range machineDifferences(a.Machine, b.Machine) {
-		fmt.Fprintf(out, "Warning: not the same machine, the ratios say nothing of the builds: %s\n", difference)
+		fmt.Fprintf(out, "Warning: the machines differ, so the ratios do not compare the builds: %s\n", difference)
 	}
 	pairs := pairSeries(a, b)
 	if len(pairs) == 0 {
-		return fmt.Errorf("the files have no scenario in common")
+		return fmt.Errorf("the files have no scenario in common: run the same scenarios for both")
 	}
-	fmt.Fprintf(out, "%-18s %-10s %12s %12s %8s  %s\n", "scenario", "", "A", "B", "B/A", "from least to greatest")
+	fmt.Fprintf(out, "%-18s %-10s %12s %12s %8s  %s\n", "scenario", "", "A", "B", "B/A", "smallest to largest")
 	for _, p := range pairs {
 		name := p.a.Scenario
 		for _, f := range figures {
@@ -81,7 +82,7 @@ func Results(out io.Writer, a, b *result.File) error {
 	return nil
 }
 
-// printWarnings prints each warning once, with the scenarios that it is of.
+// printWarnings prints each warning once, with the scenarios that it applies to.
 func printWarnings(out io.Writer, pairs []pair) {
 	of := map[string][]string{}
 	for _, p := range pairs {
@@ -113,7 +114,7 @@ func machineDifferences(a, b result.Machine) (differences []string) {
 	return differences
 }
 
-// pair is a scenario that two files have.
+// pair holds the series of a scenario that both files have.
 type pair struct{ a, b result.Series }
 
 // pairSeries finds the series of the same contender in the same scenario, and those of different contenders where there is only one each.
@@ -133,20 +134,20 @@ func ofScenario(f *result.File, scenario string) []result.Series {
 	return slices.DeleteFunc(slices.Clone(f.Series), func(s result.Series) bool { return s.Scenario != scenario })
 }
 
-// warnings says why the ratios of a pair are not what they seem.
+// warnings returns the reasons for which the ratios of a pair may mislead.
 func (p pair) warnings() (warnings []string) {
 	if len(p.a.Rounds) != len(p.b.Rounds) {
-		warnings = append(warnings, fmt.Sprintf("%d rounds and %d: the ratios are of the first ones only", len(p.a.Rounds), len(p.b.Rounds)))
+		warnings = append(warnings, fmt.Sprintf("%d rounds and %d: only the first ones are compared", len(p.a.Rounds), len(p.b.Rounds)))
 	}
 	if !p.interleaved() {
-		warnings = append(warnings, "the rounds did not take turns: a machine drifts by a third between runs, and the ratios have that in them")
+		warnings = append(warnings, "the rounds did not take turns: the ratios include the drift of the machine, up to a third between runs")
 	}
 	if wanted := func(r result.Round) float64 { return r.Wanted }; p.a.Median(wanted) != p.b.Median(wanted) {
-		warnings = append(warnings, fmt.Sprintf("not the same rate was wanted: %.0f and %.0f a second", p.a.Median(wanted), p.b.Median(wanted)))
+		warnings = append(warnings, fmt.Sprintf("the rates of -r differ: %.0f and %.0f per second", p.a.Median(wanted), p.b.Median(wanted)))
 	}
 	for name, series := range map[string]result.Series{"A": p.a, "B": p.b} {
 		if failed := failedRequests(series); failed > 0 {
-			warnings = append(warnings, fmt.Sprintf("%d requests of %s failed, and have no latency", failed, name))
+			warnings = append(warnings, fmt.Sprintf("%d requests of %s failed and are not in the latencies", failed, name))
 		}
 	}
 	return warnings
@@ -159,7 +160,7 @@ func failedRequests(s result.Series) (failed int64) {
 	return failed
 }
 
-// interleaved reports whether both had their first rounds before either had its second, and so on.
+// interleaved reports whether the rounds took turns: both first rounds before either second round, and so on.
 func (p pair) interleaved() bool {
 	var last time.Time
 	for i := range min(len(p.a.Rounds), len(p.b.Rounds)) {

@@ -19,9 +19,9 @@ func resultsAt(contender string, answers int64, seconds ...int64) *result.File {
 	return &result.File{Series: []result.Series{s}}
 }
 
-func TestCompareSaysWhyRatiosMayLie(t *testing.T) {
+func TestCompareWarnsOfMisleadingRatios(t *testing.T) {
 	t.Parallel()
-	const turns, one, machine = "did not take turns", "one round", "not the same machine"
+	const turns, one, machine = "did not take turns", "one round", "the machines differ"
 	elsewhere := resultsAt("a", 80, 2, 4)
 	elsewhere.Machine.CPU = "another"
 	for _, c := range []struct {

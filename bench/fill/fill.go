@@ -1,5 +1,5 @@
-// Package fill is `bench fill`: it puts any number of links into a database (load.go copies them, link.go makes them up, organizations.go whose
-// they are, indexes.go is for millions).
+// Package fill is `bench fill`: it puts any number of links into a database (load.go copies them, link.go generates them,
+// organizations.go creates their organizations, indexes.go makes millions of links faster).
 package fill
 
 import (
@@ -15,19 +15,21 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"deeplink/bench/figures"
+	"deeplink/bench/confirm"
+	"deeplink/bench/progress"
 	"deeplink/shared/catalog"
 )
 
-// Command puts links into a database, faster than the API lets anyone.
+// Command puts links into a database, faster than the API allows.
 type Command struct {
-	Links         int    `required:"" help:"How many links to make."`
-	Organizations int    `default:"100" help:"How many organizations to make for them. Their sizes follow Zipf's law: with 10,000,000 links and 12,000 organizations the largest has 1,000,000."`
-	Org           string `help:"Key of an organization that is there, for all of the links, instead of new ones."`
-	Keys          string `type:"path" help:"File for the paths of the short URLs, /{orgKey}/{code} a line."`
-	Database      string `required:"" env:"DATABASE_URL" help:"PostgreSQL, as a URL of the owner of the tables."`
-	Rebuild       bool   `help:"Drop the search indexes for the time, and build them anew in the end: for millions, it takes half as long. Searches are slow meanwhile, writes wait while they are built, and a run that is killed leaves none."`
-	Audit         bool   `default:"true" negatable:"" help:"Enter each link in the audit trail, as the API does."`
+	Links         int    `required:"" help:"Number of links to create."`
+	Organizations int    `default:"100" help:"Number of organizations to create for them. Their sizes follow Zipf's law: with 10,000,000 links and 12,000 organizations the largest has 1,000,000."`
+	Org           string `help:"orgKey of an existing organization for all of the links, instead of new organizations."`
+	Keys          string `type:"path" help:"File for the paths of the short URLs, one /{orgKey}/{code} per line."`
+	Database      string `required:"" env:"DATABASE_URL" help:"URL of PostgreSQL, as the owner of the tables."`
+	Yes           bool   `short:"y" help:"Write into an organization other than demo without asking."`
+	Rebuild       bool   `help:"Drop the search indexes first and recreate them at the end: twice as fast for millions of links. Until then searches are slow, writes wait during the recreation, and a run that is killed leaves no search indexes."`
+	Audit         bool   `default:"true" negatable:"" help:"Add an audit entry for each link, as the API does."`
 }
 
 // filled is what a run made, and what it prints.
@@ -42,6 +44,15 @@ type filled struct {
 
 // Run prints what was made as JSON.
 func (c Command) Run(ctx context.Context) error {
+	if !c.Yes && c.Org != confirm.DemoOrganization {
+		where := "new organizations"
+		if c.Org != "" {
+			where = "the organization " + c.Org
+		}
+		if err := confirm.Write(fmt.Sprintf("put %d links into %s of the database", c.Links, where)); err != nil {
+			return err
+		}
+	}
 	result, err := c.Fill(ctx, os.Stderr)
 	if err != nil {
 		return err
@@ -51,15 +62,15 @@ func (c Command) Run(ctx context.Context) error {
 	return encoder.Encode(result)
 }
 
-// Fill makes the links. How far it is goes to progress when that is a terminal.
-func (c Command) Fill(ctx context.Context, progress *os.File) (result filled, err error) {
+// Fill makes the links. How far it is is shown on terminal if that is one.
+func (c Command) Fill(ctx context.Context, terminal *os.File) (result filled, err error) {
 	began := time.Now()
 	if c.Links < 1 || c.Org == "" && (c.Organizations < 1 || c.Organizations > c.Links) {
-		return result, errors.New("there must be a link at least for each organization")
+		return result, errors.New("--links must be at least 1, and at least --organizations")
 	}
 	owner, err := pgx.Connect(ctx, c.Database)
 	if err != nil {
-		return result, fmt.Errorf("reach the database: %w", err)
+		return result, fmt.Errorf("connect to the database: %w", err)
 	}
 	defer owner.Close(context.WithoutCancel(ctx))
 	var tenants []*Tenancy
@@ -75,7 +86,7 @@ func (c Command) Fill(ctx context.Context, progress *os.File) (result filled, er
 	if err != nil {
 		return result, err
 	}
-	l := loader{owner: owner, tenants: tenants, keys: keys, audit: c.Audit, made: figures.Bar(c.Links, "links", progress)}
+	l := loader{owner: owner, tenants: tenants, keys: keys, audit: c.Audit, made: progress.Bar(c.Links, "links", terminal)}
 	if err := errors.Join(c.indexed(ctx, owner, l.load), closeKeys()); err != nil {
 		// Of a COPY that is cut off pgx says only that the connection is closed.
 		return result, errors.Join(err, ctx.Err())
@@ -102,7 +113,7 @@ func Organizations(ctx context.Context, owner *pgx.Conn, sizes []int) ([]*Tenanc
 	for _, n := range sizes {
 		links += n
 	}
-	l := loader{owner: owner, tenants: tenants, keys: io.Discard, audit: true, made: figures.Bar(links, "links", os.Stderr)}
+	l := loader{owner: owner, tenants: tenants, keys: io.Discard, audit: true, made: progress.Bar(links, "links", os.Stderr)}
 	return tenants, l.load(ctx)
 }
 
@@ -140,7 +151,7 @@ func zipfSizes(n, m int) []int {
 	return sizes
 }
 
-var errTenancy = errors.New("the organization cannot take these links")
+var errTenancy = errors.New("the organization cannot have these links")
 
 const selectTenancySQL = `
 	select o.id, coalesce(o.external_id, ''), o.plan, d.id,
@@ -158,9 +169,9 @@ func existingTenancy(ctx context.Context, owner *pgx.Conn, key string, n int) ([
 	err := owner.QueryRow(ctx, selectTenancySQL, key).Scan(&t.ID, &t.ExternalID, &t.plan, &t.domain, &registered)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, fmt.Errorf("%w: there is none with the key %s that is not suspended", errTenancy, key)
+		return nil, fmt.Errorf("%w: no active organization has the orgKey %s", errTenancy, key)
 	case err != nil:
-		return nil, fmt.Errorf("find the organization %s: %w", key, err)
+		return nil, fmt.Errorf("look up the organization %s: %w", key, err)
 	case t.plan == nil || !registered:
 		return nil, fmt.Errorf("%w: it has no plan or no app config", errTenancy)
 	}

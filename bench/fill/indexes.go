@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"deeplink/shared/postgres"
 )
 
 // An entry of a search index goes into some sixty places of a tree: all of them at once, in order, is faster.
@@ -28,7 +31,7 @@ func (c Command) indexed(ctx context.Context, owner *pgx.Conn, load func(context
 	}
 	defer func() { err = errors.Join(err, buildIndexes(context.WithoutCancel(ctx), c.Database, definitions)) }()
 	for name := range definitions {
-		if _, err := owner.Exec(ctx, `drop index `+pgx.Identifier{name}.Sanitize()); err != nil {
+		if err := changeSchema(ctx, owner, `drop index `+pgx.Identifier{name}.Sanitize()); err != nil {
 			return fmt.Errorf("drop a search index: %w", err)
 		}
 	}
@@ -48,9 +51,26 @@ func buildIndexes(ctx context.Context, database string, definitions map[string]s
 	var errs []error
 	for name, definition := range definitions {
 		there := strings.Replace(definition, "CREATE INDEX ", "CREATE INDEX IF NOT EXISTS ", 1)
-		if _, err := owner.Exec(ctx, there); err != nil {
+		if err := changeSchema(ctx, owner, there); err != nil {
 			errs = append(errs, fmt.Errorf("build %s (%s): %w", name, definition, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lockPatience is how long a change of the schema is tried again while other transactions hold the locks that it needs.
+const lockPatience = 10 * time.Minute
+
+// changeSchema runs one statement that changes the schema. It waits for its locks as migrations do, so that requests do not queue behind it
+// for longer.
+func changeSchema(ctx context.Context, owner *pgx.Conn, statement string) error {
+	return postgres.RetryLocks(ctx, lockPatience, func() error {
+		return pgx.BeginFunc(ctx, owner, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, fmt.Sprintf(`set local lock_timeout = %d`, postgres.LockTimeout.Milliseconds())); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, statement)
+			return err
+		})
+	})
 }

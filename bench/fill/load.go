@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/schollz/progressbar/v3"
 
-	"deeplink/bench/fleet"
 	"deeplink/shared/catalog"
 )
 
@@ -27,7 +26,9 @@ const (
 	fillTries = 8
 	// edgePatience is how long edges are waited for: those that can reach PostgreSQL have polled by then, and those that cannot have
 	// no lease any more.
-	edgePatience = fleet.Lease + fleet.Lease/100 + 10*time.Millisecond
+	edgePatience = lease + lease/100 + 10*time.Millisecond
+	// lease is the default of EDGE_LEASE.
+	lease = 2 * time.Second
 )
 
 // loader copies links into the table. All triggers fire: they count the links for the quotas, give them their versions and stamps, and
@@ -192,7 +193,7 @@ func copyEntries(ctx context.Context, tx pgx.Tx, made []madeLink) error {
 // awaitEdges waits until every edge has applied what the last transaction changed, and returns those that were not heard of. What they
 // hold from before they may answer for EDGE_STALE_IF_ERROR at most.
 func (l *loader) awaitEdges(ctx context.Context) (unheard []string, err error) {
-	for deadline, last := time.Now().Add(edgePatience), false; ; fleet.Pause(ctx, 20*time.Millisecond) {
+	for deadline, last := time.Now().Add(edgePatience), false; ; pause(ctx, 20*time.Millisecond) {
 		rows, _ := l.owner.Query(ctx, `
 			select slot from edges where applied is null or not pg_visible_in_snapshot($1::xid8, applied) order by 1`, l.xid)
 		if unheard, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
@@ -203,7 +204,15 @@ func (l *loader) awaitEdges(ctx context.Context) (unheard []string, err error) {
 		}
 		// Where the whole machine stood still, the poll of an edge may be due as well.
 		if last = time.Now().After(deadline); last {
-			fleet.Pause(ctx, fleet.Lease/4)
+			pause(ctx, lease/4)
 		}
+	}
+}
+
+// pause returns after span or when ctx ends.
+func pause(ctx context.Context, span time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(span):
 	}
 }

@@ -78,7 +78,7 @@ func (r *tenancyRows) add(t *Tenancy) error {
 	r.configs = append(r.configs, []any{t.ID, "com.example." + t.Key, "ABCDE12345", "123456789", "app" + t.Key, "com.example.app" + t.Key,
 		"app" + t.Key, "https://shop.example.com/" + t.Key})
 	server := apikey.Hash(t.ServerKey)
-	unknown := apikey.New(apikey.Client) // for the SDK; whoever needs it regenerates it
+	unknown := apikey.New(apikey.Client) // for the SDK; it is never shown, so regenerate it before use
 	hash := apikey.Hash(unknown)
 	r.keys = append(r.keys, []any{ids[2], t.ID, string(apikey.Server), server[:], apikey.Display(t.ServerKey)},
 		[]any{ids[3], t.ID, string(apikey.Client), hash[:], apikey.Display(unknown)})

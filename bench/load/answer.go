@@ -9,8 +9,8 @@ import (
 // answers reads answers, and of each no more than it must. It takes what RFC 9112 allows a server to send, and nothing else:
 // who is lenient counts as an answer what a browser would not.
 type answers struct {
-	// fill reads what comes next into memory that is not empty, as io.Reader does. first: nothing of the answer was read yet.
-	fill    func(to []byte, first bool) (int, error)
+	// fill reads what comes next into memory that is not empty, as io.Reader does.
+	fill    func(to []byte) (int, error)
 	buffer  []byte
 	at, end int // what is read and not used yet
 }
@@ -43,7 +43,7 @@ type framing struct {
 // ended before the first byte, io.ErrUnexpectedEOF when it ended within the answer, malformed, or that of fill.
 func (r *answers) read(head bool) (answer, error) {
 	if r.at == r.end {
-		if err := r.more(true); err != nil {
+		if err := r.more(); err != nil {
 			return answer{}, err
 		}
 	}
@@ -169,7 +169,7 @@ func (r *answers) body(f framing, none bool) (last bool, err error) {
 	}
 	for err == nil { // the end of the connection is the end of the body
 		r.at = r.end
-		err = r.more(false)
+		err = r.more()
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -244,7 +244,7 @@ func (r *answers) line() ([]byte, error) {
 			return line, nil
 		}
 		seen = r.end - r.at
-		if err := r.more(false); err != nil {
+		if err := r.more(); err != nil {
 			return nil, err
 		}
 	}
@@ -258,20 +258,20 @@ func (r *answers) skip(n int64) error {
 		if n -= here; n == 0 {
 			return nil
 		}
-		if err := r.more(false); err != nil {
+		if err := r.more(); err != nil {
 			return err
 		}
 	}
 }
 
 // more reads more behind what is there, which moves.
-func (r *answers) more(first bool) error {
+func (r *answers) more() error {
 	r.end = copy(r.buffer, r.buffer[r.at:r.end])
 	r.at = 0
 	if r.end == len(r.buffer) {
 		return malformed("a line that is too long")
 	}
-	n, err := r.fill(r.buffer[r.end:], first)
+	n, err := r.fill(r.buffer[r.end:])
 	r.end += n
 	if n > 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 // none after them.
 func readAll(text string, head bool, step int) (statuses []int, used int, err error) {
 	from := strings.NewReader(text)
-	r := answers{buffer: make([]byte, bufferSize), fill: func(to []byte, _ bool) (int, error) {
+	r := answers{buffer: make([]byte, bufferSize), fill: func(to []byte) (int, error) {
 		return from.Read(to[:min(step, len(to))])
 	}}
 	for {
@@ -30,7 +30,7 @@ func readAll(text string, head bool, step int) (statuses []int, used int, err er
 	}
 }
 
-func TestAnswersAreReadToTheirEnd(t *testing.T) {
+func TestResponsesAreReadToTheirEnd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, text string
@@ -58,7 +58,7 @@ func TestAnswersAreReadToTheirEnd(t *testing.T) {
 	}
 }
 
-func TestBadAnswersAreRefused(t *testing.T) {
+func TestMalformedResponsesAreErrors(t *testing.T) {
 	t.Parallel()
 	const ok = "HTTP/1.1 200 OK\r\n"
 	for _, text := range []string{
@@ -89,7 +89,7 @@ func TestBadAnswersAreRefused(t *testing.T) {
 }
 
 // What is read does not depend on how it comes in, and where net/http takes an answer too it has the same status and the same end.
-func FuzzAnswers(f *testing.F) {
+func FuzzResponses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, head bool) {
 		statuses, used, err := readAll(text, head, bufferSize)
 		slowly, slowlyUsed, slowlyErr := readAll(text, head, 1)

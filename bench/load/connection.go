@@ -3,11 +3,9 @@ package load
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -25,12 +23,10 @@ type connection struct {
 	answers answers
 	tally   tally
 
-	mu     sync.Mutex // held to change conn, and by others to use it
-	conn   net.Conn
-	raw    syscall.RawConn // nil for TLS
-	asked  atomic.Int64    // when a request was sent that is under way, idle or givenUp
-	sent   atomic.Int64    // requests, with those of the warm-up
-	socket socket
+	mu    sync.Mutex // held to change conn, and by others to use it
+	conn  net.Conn
+	asked atomic.Int64 // when a request was sent that is under way, idle or givenUp
+	sent  atomic.Int64 // requests, with those of the warm-up
 }
 
 const (
@@ -40,11 +36,12 @@ const (
 
 // tally is what came of the counted requests.
 type tally struct {
-	requests, answers, late, overslept, lastSent int64
+	requests, answers, expected, late, overslept, lastSent int64
 
 	statuses  [600]int64
 	failures  map[string]int64
-	latencies *hdrhistogram.Histogram
+	latencies *hdrhistogram.Histogram // of expected statuses
+	refused   *hdrhistogram.Histogram // of all others, nil if there were none
 }
 
 // lateAfter is how long after it was due a request is late. Timers and the scheduler take less on a core of its own.
@@ -56,9 +53,8 @@ func newConnection(e *engine, number int) *connection {
 		tally: tally{failures: map[string]int64{}, latencies: result.NewHistogram()},
 	}
 	c.source = e.Source(number, c.target)
-	c.answers = answers{fill: c.fill, buffer: make([]byte, bufferSize)}
+	c.answers = answers{fill: func(to []byte) (int, error) { return c.conn.Read(to) }, buffer: make([]byte, bufferSize)}
 	c.asked.Store(idle)
-	c.socket.ready = c.socket.step
 	return c
 }
 
@@ -66,38 +62,49 @@ func newConnection(e *engine, number int) *connection {
 func (c *connection) run(ctx context.Context) {
 	defer c.hangUp()
 	for turn := int64(0); ; turn++ {
-		due, ok := c.await(turn)
+		due, counted, ok := c.await(turn)
 		if !ok {
 			return
 		}
 		c.sent.Add(1)
 		status, failure := c.ask(ctx, c.source.Next())
-		c.count(due, status, failure)
+		if counted {
+			c.count(due, status, failure)
+		}
 		if failure == FailedConnect && c.Rate == 0 {
 			pause(ctx, 10*time.Millisecond)
 		}
 	}
 }
 
-// await returns when a request may be sent, and when it was due. ok is false when there is none any more.
-func (c *connection) await(turn int64) (due int64, ok bool) {
+// await returns when a request was due, once it may be sent, and whether it counts. ok is false when none is left.
+func (c *connection) await(turn int64) (due int64, counted, ok bool) {
 	if c.Rate == 0 {
 		now := c.now()
-		return now, now < c.until.Load()
+		if c.Requests == 0 || now < c.from {
+			until := c.until.Load()
+			return now, now >= c.from && now < until, now < until
+		}
+		if c.tickets.Add(1) > c.Requests {
+			c.stopBefore(c.now())
+			return 0, false, false
+		}
+		// Not until: another connection that found no ticket left may have moved it before now.
+		return now, true, now < c.from+int64(c.Duration) && !c.interrupted.Load()
 	}
 	due = c.due(turn*int64(c.Connections) + c.number)
 	for free := false; ; free = true {
 		now, until := c.now(), c.until.Load()
 		if due >= until {
-			return due, false
+			return due, false, false
 		}
 		if now >= c.end.Load() {
 			c.abandon(turn, until)
-			return due, false
+			return due, false, false
 		}
 		if now >= due {
 			c.noteSent(due, now, free)
-			return due, true
+			return due, due >= c.from, true
 		}
 		<-c.wake
 	}
@@ -132,9 +139,6 @@ func (c *connection) abandon(turn, until int64) {
 }
 
 func (c *connection) count(due int64, status int, failure string) {
-	if due < c.from || due >= c.until.Load() {
-		return
-	}
 	t := &c.tally
 	t.requests++
 	if failure != "" {
@@ -143,8 +147,17 @@ func (c *connection) count(due int64, status int, failure string) {
 	}
 	t.answers++
 	t.statuses[status]++
-	// The time-out is below what the histogram holds, but a request may have been due long before it was sent.
-	_ = t.latencies.RecordValue(min(c.now()-due, int64(longest)))
+	// The timeout is below what the histogram holds, but a request may have been due long before it was sent.
+	latency := min(c.now()-due, int64(longest))
+	if c.Expected == nil || c.Expected(status) {
+		t.expected++
+		_ = t.latencies.RecordValue(latency)
+		return
+	}
+	if t.refused == nil {
+		t.refused = result.NewHistogram()
+	}
+	_ = t.refused.RecordValue(latency)
 }
 
 // ask sends a request and reads its answer. failure is how it failed, or "".
@@ -176,9 +189,7 @@ func (c *connection) exchange(request []byte) (answer, error) {
 	if c.answers.left() {
 		return answer{}, malformed("more than was asked for")
 	}
-	if c.raw != nil {
-		c.socket.request = request // sent by the first read
-	} else if _, err := c.conn.Write(request); err != nil {
+	if _, err := c.conn.Write(request); err != nil {
 		return answer{}, err
 	}
 	return c.answers.read(request[0] == 'H')
@@ -199,13 +210,9 @@ func (c *connection) connect(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn, c.raw = conn, nil
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		c.raw, err = tcp.SyscallConn()
-	}
-	c.socket.conn, c.socket.raw = c.conn, c.raw
+	c.conn = conn
 	c.answers.reset()
-	return err
+	return nil
 }
 
 func (c *connection) hangUp() {
@@ -228,77 +235,6 @@ func (c *connection) giveUp(before int64) {
 	if c.asked.CompareAndSwap(asked, givenUp) {
 		_ = c.conn.SetDeadline(time.Unix(1, 0)) // fails only on a connection that is closed, which is as good
 	}
-}
-
-func (c *connection) fill(to []byte, first bool) (int, error) {
-	if c.raw == nil {
-		return c.conn.Read(to)
-	}
-	return c.socket.read(to, first)
-}
-
-// socket sends a request and reads the begin of its answer in one step, three system calls of the four that net.Conn takes: that one
-// would try to read at once, and right after the request there never is anything. The order matters: RawConn.Read forgets what was
-// ready, then the request is sent, then it waits, so an answer that is fast wakes it all the same.
-type socket struct {
-	conn    net.Conn
-	raw     syscall.RawConn
-	request []byte // to be sent with the next read
-	to      []byte
-	n       int
-	err     error
-	ready   func(fd uintptr) bool // step, made a value once, or each read would allocate it
-}
-
-func (s *socket) read(to []byte, first bool) (int, error) {
-	if !first {
-		s.request = nil
-	}
-	s.to, s.n, s.err = to, 0, nil
-	if err := s.raw.Read(s.ready); err != nil {
-		return 0, err
-	}
-	if s.err == nil && s.n == 0 {
-		return 0, io.EOF
-	}
-	return s.n, s.err
-}
-
-// step reports whether the read is over. Else it is called again when there is something to be read.
-func (s *socket) step(fd uintptr) bool {
-	if len(s.request) > 0 {
-		s.err = s.send(int(fd))
-		return s.err != nil
-	}
-	for {
-		s.n, s.err = syscall.Read(int(fd), s.to)
-		switch s.err {
-		case syscall.EINTR:
-		case syscall.EAGAIN:
-			s.err = nil
-			return false
-		default:
-			s.n = max(s.n, 0)
-			return true
-		}
-	}
-}
-
-func (s *socket) send(fd int) error {
-	request := s.request
-	s.request = nil
-	n, err := syscall.Write(fd, request)
-	switch {
-	case err == syscall.EAGAIN || err == syscall.EINTR:
-		n = 0
-	case err != nil:
-		return err
-	}
-	if n < len(request) { // its size is that of a body that is sent in pieces
-		_, err = s.conn.Write(request[n:])
-		return err
-	}
-	return nil
 }
 
 // pause returns false when ctx ended meanwhile.

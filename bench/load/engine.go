@@ -21,6 +21,8 @@ type engine struct {
 	// until is when the last request is due, or ctx ended; end is when nothing more is sent or waited for.
 	until, end  atomic.Int64
 	backlog     atomic.Int64 // the most there was in the counted part
+	interrupted atomic.Bool  // ctx ended
+	tickets     atomic.Int64 // counted requests of a closed loop with a number of requests
 	connections []*connection
 }
 
@@ -59,7 +61,11 @@ func (e *engine) run(ctx context.Context) {
 	e.start = e.now()
 	e.from = e.start + int64(e.Warmup)
 	e.began = time.Now().Add(e.Warmup)
-	e.until.Store(e.from + int64(e.Duration))
+	span := e.Duration
+	if e.Requests > 0 && e.Rate > 0 {
+		span = time.Duration(float64(e.Requests) / e.Rate * float64(time.Second))
+	}
+	e.until.Store(e.from + int64(span))
 	e.end.Store(e.until.Load() + int64(e.Timeout))
 
 	// What is under way does not end with ctx at once, which would make failures of it, but at e.end.
@@ -110,12 +116,17 @@ func (e *engine) watch(ctx context.Context, done <-chan struct{}, stop func()) {
 
 func (e *engine) interrupt() {
 	now := e.now()
-	if now < e.until.Load() {
-		e.until.Store(now)
-	}
+	e.interrupted.Store(true)
+	e.stopBefore(now)
 	e.end.Store(min(e.end.Load(), now+int64(interruptPatience)))
 	for _, c := range e.connections {
 		c.alarm()
+	}
+}
+
+// stopBefore makes at the end of the round, unless it is earlier.
+func (e *engine) stopBefore(at int64) {
+	for until := e.until.Load(); at < until && !e.until.CompareAndSwap(until, at); until = e.until.Load() {
 	}
 }
 
@@ -171,13 +182,14 @@ func (e *engine) tell() {
 }
 
 // result adds up what the connections saw. They have ended.
-func (e *engine) result() (result.Round, error) {
+func (e *engine) result() result.Round {
 	round := result.Round{Began: e.began, Statuses: map[int]int64{}, Failures: map[string]int64{}, Wanted: e.Rate, Backlog: e.backlog.Load()}
-	all, last := result.NewHistogram(), e.until.Load()
+	all, refused, last := result.NewHistogram(), result.NewHistogram(), e.until.Load()
 	for _, c := range e.connections {
 		t := &c.tally
 		round.Requests += t.requests
 		round.Answers += t.answers
+		round.Expected += t.expected
 		round.Late += t.late
 		round.Overslept += t.overslept
 		last = max(last, t.lastSent)
@@ -190,9 +202,15 @@ func (e *engine) result() (result.Round, error) {
 			round.Failures[failure] += n
 		}
 		all.Merge(t.latencies)
+		if t.refused != nil {
+			refused.Merge(t.refused)
+		}
 	}
 	round.Seconds = time.Duration(max(0, last-e.from)).Seconds()
-	var err error
-	round.Latencies, err = result.Summary(all)
-	return round, err
+	round.Latencies = result.Summary(all)
+	if refused.TotalCount() > 0 {
+		summary := result.Summary(refused)
+		round.Refused = &summary
+	}
+	return round
 }

@@ -19,7 +19,7 @@ type Line struct {
 // NewLine returns a line that connects with its first request. config is for targets with https, nil for the usual.
 func NewLine(target Target, config *tls.Config, timeout time.Duration) *Line {
 	l := &Line{target: target, tls: config, timeout: timeout}
-	l.answers = answers{buffer: make([]byte, bufferSize), fill: func(to []byte, _ bool) (int, error) { return l.conn.Read(to) }}
+	l.answers = answers{buffer: make([]byte, bufferSize), fill: func(to []byte) (int, error) { return l.conn.Read(to) }}
 	return l
 }
 

@@ -1,10 +1,10 @@
-// Package load is a load generator for HTTP/1.1: it sends requests over many connections for a while and tells how many were answered,
-// with what, and how long that took. It follows no redirects, keeps no cookies, never pipelines, and repeats nothing.
+// Package load is a load generator for HTTP/1.1: it sends requests over many connections and counts responses, statuses and latencies.
+// It follows no redirects, keeps no cookies, never pipelines, and repeats nothing.
 //
-// [Run] does one round. A closed loop (Rate 0) sends the next request of a connection when the one before it was answered, which shows
-// what a server can take. An open loop sends as many a second as it is told, whatever becomes of them, and counts a latency from when
-// the request was due: a server that stands still is seen by all who would have come meanwhile, not only by those who were there
-// (without coordinated omission). What is sent is a [Source]: [Fixed] bytes, or a [Request] with changing paths, bodies and clients.
+// [Run] does one round. A closed loop (Rate 0) sends the next request of a connection after the previous response, which shows
+// the capacity of a server. An open loop sends a fixed number of requests per second on schedule and measures latencies from the time
+// at which a request was due: a server that stalls delays all requests scheduled meanwhile, not only those in progress (no coordinated
+// omission). What is sent is a [Source]: [Fixed] bytes, or a [Request] with changing paths, bodies and clients.
 //
 //	target, err := load.ParseTarget("http://127.0.0.1:8080")
 //	round, err := load.Run(ctx, load.Options{
@@ -35,6 +35,11 @@ type Options struct {
 	Source func(connection int, target Target) Source
 	// Rate is how many requests a second are due on all connections together. 0 is a closed loop.
 	Rate float64
+	// Requests, unless it is 0, ends the round after so many counted requests. Duration is then the longest time for them in a closed
+	// loop, and unused in an open one.
+	Requests int64
+	// Expected tells which statuses are as they should be; nil: all. The latencies of other responses are kept apart.
+	Expected func(status int) bool
 	// Warmup is time before Duration, in which requests are sent but not counted.
 	Warmup, Duration time.Duration
 	// Timeout is how long to connect and how long to wait for an answer, 5 s if 0. It must be below a minute.
@@ -49,7 +54,7 @@ type Options struct {
 type Progress struct {
 	Warming bool
 	Elapsed time.Duration // of Warmup or of Duration
-	Sent    int64         // since the begin, with those of the warm-up
+	Sent    int64         // since the start, including the warm-up
 	Backlog int64         // requests of an open loop that are due and not sent
 }
 
@@ -77,7 +82,10 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Run does one round and returns when all its connections are closed. It fails when a target cannot be reached at the begin or when
+// ErrUnreachable means that no round took place because a target refused a connection.
+var ErrUnreachable = errors.New("the target cannot be reached")
+
+// Run does one round and returns when all its connections are closed. It fails when a target cannot be reached at the start or when
 // ctx ends before anything was counted; what fails later is counted in the round. When ctx ends during the round, the round ends, and
 // tells what was seen until then.
 //
@@ -88,14 +96,14 @@ func Run(ctx context.Context, options Options) (result.Round, error) {
 	}
 	e := newEngine(options)
 	if err := e.connect(ctx); err != nil {
-		return result.Round{}, err
+		return result.Round{}, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	e.run(ctx)
-	round, err := e.result()
-	if err == nil && round.Requests == 0 {
-		err = context.Cause(ctx)
+	round := e.result()
+	if round.Requests == 0 {
+		return round, context.Cause(ctx)
 	}
-	return round, err
+	return round, nil
 }
 
 // How requests fail. Each failed request is counted once, and the connection it was on is closed and made again.

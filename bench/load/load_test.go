@@ -17,7 +17,7 @@ import (
 
 	"deeplink/bench/load"
 	"deeplink/bench/result"
-	"deeplink/shared/daemon"
+	"deeplink/shared/devservers"
 )
 
 // options are those of a short round against the server at url.
@@ -49,9 +49,8 @@ func run(t *testing.T, o load.Options) result.Round {
 	if round.Requests != round.Answers+failures || round.Answers != statuses {
 		t.Errorf("%d requests, %d answers, statuses %v, failures %v", round.Requests, round.Answers, round.Statuses, round.Failures)
 	}
-	h, err := round.Latencies.Histogram()
-	if err != nil || h.TotalCount() != round.Answers {
-		t.Errorf("%d answers, but %d latencies (%v)", round.Answers, h.TotalCount(), err)
+	if n := round.Latencies.Histogram.TotalCount(); n != round.Expected {
+		t.Errorf("%d expected responses, but %d latencies", round.Expected, n)
 	}
 	return round
 }
@@ -71,7 +70,7 @@ func TestClosedLoopCountsEveryRequestOnce(t *testing.T) {
 	}
 }
 
-func TestOpenLoopSendsWhatIsDue(t *testing.T) {
+func TestOpenLoopSendsRequestsOnSchedule(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -85,7 +84,7 @@ func TestOpenLoopSendsWhatIsDue(t *testing.T) {
 }
 
 // Who counts from when a request was sent sees one slow request on each connection of a server that stood still for a second.
-func TestAServerThatStandsStillIsSeenByAllWhoWouldHaveCome(t *testing.T) {
+func TestStalledServerDelaysAllScheduledRequests(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	var still sync.RWMutex
@@ -103,7 +102,7 @@ func TestAServerThatStandsStillIsSeenByAllWhoWouldHaveCome(t *testing.T) {
 	o.Rate, o.Duration = 200, 3*time.Second
 	round := run(t, o)
 	// 100 were due in the first half of that second, 96 of them while all 4 connections waited.
-	if slow := above(t, round, 500*time.Millisecond); round.Answers != 600 || slow < 95 {
+	if slow := above(round, 500*time.Millisecond); round.Answers != 600 || slow < 95 {
 		t.Errorf("%d answers, %d of them after more than 500 ms", round.Answers, slow)
 	}
 	if round.Latencies.P99 < 500_000 || round.Late < 95 || round.Backlog < 95 {
@@ -112,13 +111,8 @@ func TestAServerThatStandsStillIsSeenByAllWhoWouldHaveCome(t *testing.T) {
 }
 
 // above returns how many latencies are longer than span.
-func above(t *testing.T, round result.Round, span time.Duration) (n int64) {
-	t.Helper()
-	h, err := round.Latencies.Histogram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bar := range h.Distribution() {
+func above(round result.Round, span time.Duration) (n int64) {
+	for _, bar := range round.Latencies.Histogram.Distribution() {
 		if bar.From > int64(span) {
 			n += bar.Count
 		}
@@ -137,7 +131,7 @@ func TestRequestsThatCouldNotBeSentAreCounted(t *testing.T) {
 	}
 }
 
-func TestFailuresAreToldApart(t *testing.T) {
+func TestEachFailureHasItsName(t *testing.T) {
 	t.Parallel()
 	for failure, answer := range map[string]string{
 		load.FailedClosed:    "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n1234",
@@ -158,8 +152,8 @@ func TestFailuresAreToldApart(t *testing.T) {
 	}
 	t.Run(load.FailedConnect, func(t *testing.T) {
 		t.Parallel()
-		// Not any port: the kernel would give it to somebody else's listener once this one is closed.
-		addr, err := daemon.FreeAddr()
+		// Not any port: the kernel could give it to another listener once this one is closed.
+		addr, err := devservers.FreeAddr()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,6 +179,43 @@ func TestFailuresAreToldApart(t *testing.T) {
 			t.Errorf("a listener that is gone gave %d answers and %v", round.Answers, round.Failures)
 		}
 	})
+}
+
+func TestNumberOfRequestsEndsTheRound(t *testing.T) {
+	t.Parallel()
+	for name, rate := range map[string]float64{"closed": 0, "open": 500} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var received atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received.Add(1) }))
+			t.Cleanup(server.Close)
+			o := options(t, server.URL)
+			o.Requests, o.Duration, o.Rate = 333, time.Hour, rate
+			if round := run(t, o); round.Requests != 333 || received.Load() != 333 || round.Seconds > 60 {
+				t.Errorf("%d requests counted and %d received, expected 333 each; %v s", round.Requests, received.Load(), round.Seconds)
+			}
+		})
+	}
+}
+
+func TestLatenciesOfUnexpectedStatusesAreKeptApart(t *testing.T) {
+	t.Parallel()
+	var received atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if received.Add(1)%2 == 0 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		time.Sleep(30 * time.Millisecond)
+	}))
+	t.Cleanup(server.Close)
+	o := options(t, server.URL)
+	o.Requests, o.Duration = 40, time.Hour
+	o.Expected = func(status int) bool { return status == http.StatusOK }
+	round := run(t, o)
+	if round.Expected != 20 || round.Answers != 40 || round.Latencies.P50 < 30_000 || round.Refused == nil || round.Refused.Histogram.TotalCount() != 20 {
+		t.Errorf("%d expected of %d, p50 %v µs, refused %+v", round.Expected, round.Answers, round.Latencies.P50, round.Refused)
+	}
 }
 
 func newListener(t *testing.T) net.Listener {
@@ -216,7 +247,7 @@ func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 	return listener.Addr().String()
 }
 
-func TestAClosedConnectionIsMadeAgain(t *testing.T) {
+func TestClosedConnectionIsReestablished(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") }))
 	t.Cleanup(server.Close)
@@ -233,7 +264,7 @@ func TestTLS(t *testing.T) {
 	t.Cleanup(server.Close)
 	o := options(t, server.URL)
 	if _, err := load.Run(t.Context(), o); err == nil {
-		t.Error("a certificate of nobody was trusted")
+		t.Error("a self-signed certificate was trusted")
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
@@ -246,11 +277,11 @@ func TestTLS(t *testing.T) {
 	}
 	o.Targets[0].Host = "go.example.org"
 	if _, err := load.Run(t.Context(), o); err == nil {
-		t.Error("a certificate of somebody else was trusted")
+		t.Error("a certificate for another host was trusted")
 	}
 }
 
-func TestInterruptedRoundTellsWhatItSaw(t *testing.T) {
+func TestInterruptedRoundReturnsItsResults(t *testing.T) {
 	t.Parallel()
 	for name, rate := range map[string]float64{"closed": 0, "open": 1000} {
 		t.Run(name, func(t *testing.T) {
@@ -290,12 +321,12 @@ func TestUnreachableServerIsAnError(t *testing.T) {
 	o := options(t, "http://"+listener.Addr().String())
 	_ = listener.Close()
 	if _, err := load.Run(t.Context(), o); err == nil {
-		t.Error("nobody listens, and that is no error")
+		t.Error("no error although nothing listens")
 	}
 }
 
-// The one test that is not parallel: others would allocate beside it.
-func TestARequestAllocatesNothing(t *testing.T) {
+// The one test that is not parallel: other tests would allocate at the same time.
+func TestRequestDoesNotAllocate(t *testing.T) {
 	answer := []byte("HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: https://example.com\r\n\r\n")
 	addr := listen(t, func(conn net.Conn) {
 		for buffer := make([]byte, 4096); ; {

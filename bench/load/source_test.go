@@ -17,7 +17,7 @@ import (
 	"deeplink/bench/load"
 )
 
-func TestRequestsAreReadAsTheyWereMeant(t *testing.T) {
+func TestRequestsAreParsedAsIntended(t *testing.T) {
 	t.Parallel()
 	target, err := load.ParseTarget("https://go.example.com")
 	if err != nil {

@@ -33,8 +33,10 @@ type Round struct {
 	// Began is when counting began, by which it is seen whether rounds of two files took turns.
 	Began time.Time `json:"began,omitzero"`
 	// Requests were sent; Answers of them came, Statuses says which. The others failed, Failures says how.
-	Requests int64            `json:"requests"`
-	Answers  int64            `json:"answers"`
+	Requests int64 `json:"requests"`
+	Answers  int64 `json:"answers"`
+	// Expected is how many of Answers had a status that the scenario expects.
+	Expected int64            `json:"expected,omitempty"`
 	Statuses map[int]int64    `json:"statuses"`
 	Failures map[string]int64 `json:"failures,omitempty"`
 	// Wanted is the rate of an open loop, in requests a second, and 0 in a closed loop.
@@ -43,11 +45,14 @@ type Round struct {
 	// sent when that was the most.
 	Late    int64 `json:"late,omitempty"`
 	Backlog int64 `json:"backlog,omitempty"`
-	// Overslept is how many of the late ones had a connection that was free: nobody but the generator, or its machine, was slow.
+	// Overslept is how many of the late ones had a free connection: the generator or its machine was slow, not the server.
 	Overslept int64   `json:"overslept,omitempty"`
 	Seconds   float64 `json:"seconds"`
 	// Latencies are counted from when a request was due, so that waiting for the one before it is part of its own.
+	// Only responses with an expected status are in them.
 	Latencies Latencies `json:"latencies"`
+	// Refused are the latencies of all other responses, nil if there were none.
+	Refused *Latencies `json:"refused,omitempty"`
 	// CPU is the processor time a request took of the contender, in microseconds, 0 where it could not be read.
 	CPU float64 `json:"cpuMicroseconds,omitempty"`
 }
@@ -55,15 +60,16 @@ type Round struct {
 // Rate returns answers a second.
 func (r Round) Rate() float64 { return float64(r.Answers) / r.Seconds }
 
-// Latencies are percentiles in microseconds, and the histogram they were read from, encoded as HdrHistogram's V2 format, empty where
-// the tool that measured does not tell.
+// Latencies are percentiles in microseconds. A file does not keep the histogram that they were read from.
 type Latencies struct {
 	P50  float64 `json:"p50"`
 	P90  float64 `json:"p90"`
 	P99  float64 `json:"p99"`
 	P999 float64 `json:"p999"`
 	Max  float64 `json:"max"`
-	HDR  string  `json:"hdr,omitempty"`
+
+	// Histogram counts nanoseconds. It is nil in a result that was read from a file or measured by another tool.
+	Histogram *hdrhistogram.Histogram `json:"-"`
 }
 
 // NewHistogram counts nanoseconds from 1 µs to 1 minute with three significant digits.
@@ -72,25 +78,9 @@ func NewHistogram() *hdrhistogram.Histogram {
 }
 
 // Summary reads the percentiles of a histogram of nanoseconds.
-func Summary(h *hdrhistogram.Histogram) (Latencies, error) {
-	encoded, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
-	if err != nil {
-		return Latencies{}, fmt.Errorf("encode a histogram: %w", err)
-	}
+func Summary(h *hdrhistogram.Histogram) Latencies {
 	at := func(percent float64) float64 { return float64(h.ValueAtQuantile(percent)) / 1000 }
-	return Latencies{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000, HDR: string(encoded)}, nil
-}
-
-// Histogram returns what the percentiles were read from, nil where the tool did not tell. It counts nanoseconds.
-func (l Latencies) Histogram() (*hdrhistogram.Histogram, error) {
-	if l.HDR == "" {
-		return nil, nil
-	}
-	h, err := hdrhistogram.Decode([]byte(l.HDR))
-	if err != nil {
-		return nil, fmt.Errorf("decode a histogram: %w", err)
-	}
-	return h, nil
+	return Latencies{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000, Histogram: h}
 }
 
 // Median returns the middle of what value reads from each round, and 0 without rounds.

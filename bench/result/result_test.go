@@ -10,7 +10,7 @@ import (
 	"deeplink/bench/result"
 )
 
-func TestFileIsReadAsItWasWritten(t *testing.T) {
+func TestFileIsReadBackUnchanged(t *testing.T) {
 	t.Parallel()
 	histogram := result.NewHistogram()
 	for i := range 1000 {
@@ -18,17 +18,11 @@ func TestFileIsReadAsItWasWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	latencies, err := result.Summary(histogram)
-	if err != nil {
-		t.Fatal(err)
-	}
+	latencies := result.Summary(histogram)
 	if latencies.P50 < 499 || latencies.P50 > 501 || latencies.P999 < 998 || latencies.P999 > 1000 {
 		t.Errorf("of 1 to 1,000 µs p50 is %v and p99.9 %v", latencies.P50, latencies.P999)
 	}
-	again, err := latencies.Histogram()
-	if err != nil || !again.Equals(histogram) {
-		t.Errorf("the histogram was not read as it was written: %v", err)
-	}
+	latencies.Histogram = nil // not kept in files
 	file := &result.File{
 		Command: []string{"load"}, Began: time.Unix(1700000000, 0).UTC(), Machine: result.ThisMachine(),
 		Series: []result.Series{{Contender: "edge", Scenario: "redirect", Rounds: []result.Round{

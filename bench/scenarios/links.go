@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -74,12 +75,29 @@ func (b *backend) callNow(ctx context.Context, method, path string, body []byte,
 		return nil, err
 	}
 	if response.StatusCode != want {
-		return response, fmt.Errorf("%s %s was answered %d: %s", method, path, response.StatusCode, text)
+		return response, fmt.Errorf("%s %s returned status %d: %s", method, path, response.StatusCode, text)
 	}
 	if to == nil {
 		return response, nil
 	}
 	return response, json.Unmarshal(text, to)
+}
+
+// orgKey returns the key of the organization, from the short URL of one of its links on the shared host; "" if there is none.
+func (b *backend) orgKey(ctx context.Context) (string, error) {
+	var page struct{ Data []struct{ URL string } }
+	if _, err := b.call(ctx, http.MethodGet, "/links?limit=1", nil, http.StatusOK, &page); err != nil || len(page.Data) == 0 {
+		return "", err
+	}
+	short, err := url.Parse(page.Data[0].URL)
+	if err != nil {
+		return "", err
+	}
+	orgKey, _, onSharedHost := strings.Cut(strings.TrimPrefix(short.Path, "/"), "/") // https://{host}/{code} on a custom domain
+	if !onSharedHost {
+		return "", nil
+	}
+	return orgKey, nil
 }
 
 func (b *backend) newLink() []byte {
@@ -145,24 +163,24 @@ func (b *backend) sweep(ctx context.Context) error {
 	}
 }
 
-// sweep deletes the links that were made. Whoever does not want to wait interrupts it.
+// sweep deletes the links that were created. An interrupt ends it early.
 func (l *loading) sweep() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if slices.ContainsFunc(l.backends, func(b *backend) bool { return b.unswept.Load() }) {
-		fmt.Fprintln(os.Stderr, "deleting the links that were made; Ctrl-C leaves them")
+		fmt.Fprintln(l.errOut, "deleting the links that were created; Ctrl-C leaves them")
 	}
 	var group errgroup.Group
 	for _, b := range l.backends {
 		group.Go(func() error {
 			if err := b.sweep(ctx); err != nil {
-				return fmt.Errorf("links with the tag %s are left: %w", b.tag, err)
+				return fmt.Errorf("links with the tag %s remain: %w", b.tag, err)
 			}
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
+		fmt.Fprintln(l.errOut, "bench:", err)
 	}
 }
 
@@ -172,17 +190,22 @@ func (l *loading) findLinks(ctx context.Context) error {
 	for _, name := range l.Scenarios {
 		s := scenarios[name]
 		if s.keys && len(l.backends) == 0 {
-			return fmt.Errorf("%s calls the API: --server-key is missing", name)
+			return fmt.Errorf("%s calls the API: set --server-key", name)
 		}
-		needs.clicks, needs.made = needs.clicks || s.clicks, needs.made || s.made
+		needs.clicks, needs.made, needs.keys = needs.clicks || s.clicks, needs.made || s.made, needs.keys || s.keys
 	}
 	named := l.Keys != "" || l.Prefix != ""
 	if needs.clicks && !named && len(l.backends) == 0 {
-		return errors.New("which links? --keys or --prefix names them, with --server-key some are made")
+		return errors.New("no links to request: name them with --keys or --prefix, or set --server-key to create some")
+	}
+	if writes := needs.keys || needs.clicks && !named; writes {
+		if err := l.confirmWrites(ctx); err != nil {
+			return err
+		}
 	}
 	if needs.made || needs.clicks && !named {
 		if err := l.makeLinks(ctx); err != nil {
-			return fmt.Errorf("make links: %w", err)
+			return fmt.Errorf("create links: %w", err)
 		}
 	}
 	if l.Keys == "" {

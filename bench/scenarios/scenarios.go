@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,7 +20,6 @@ type scenario struct {
 	clicks bool // needs links to click
 	keys   bool // needs server keys
 	made   bool // needs links whose ids are known, which are those that were made
-	open   bool // an open loop, with --rate and without
 	play   func(l *loading, ctx context.Context, name string) ([]part, error)
 }
 
@@ -29,11 +30,11 @@ var scenarios = map[string]scenario{
 	"pages":    {clicks: true, play: (*loading).pages},
 	"data":     {clicks: true, play: (*loading).data},
 	"match":    {clicks: true, play: (*loading).match},
-	"create":   {keys: true, open: true, play: (*loading).create},
-	"get":      {keys: true, made: true, open: true, play: (*loading).get},
-	"list":     {keys: true, made: true, open: true, play: (*loading).list},
+	"create":   {keys: true, play: (*loading).create},
+	"get":      {keys: true, made: true, play: (*loading).get},
+	"list":     {keys: true, made: true, play: (*loading).list},
 	"delete":   {keys: true, play: (*loading).deletes},
-	"mixed":    {clicks: true, keys: true, made: true, open: true, play: (*loading).mixed},
+	"mixed":    {clicks: true, keys: true, made: true, play: (*loading).mixed},
 }
 
 // Browsers, as far as a header tells.
@@ -86,21 +87,58 @@ func (l *loading) hot() string {
 // options are those of a round against edges.
 func (l *loading) options(source func(int, load.Target) load.Source) load.Options {
 	return load.Options{
-		Targets: l.edges, Connections: l.Connections, Source: source, Rate: l.Rate, Warmup: l.Warmup, Duration: l.Duration, Timeout: l.Timeout,
-		TLS: l.config,
+		Targets: l.edges, Connections: l.Connections, Source: source, Rate: l.Rate, Requests: l.Requests, Warmup: l.Warmup, Duration: l.span(),
+		Timeout: l.Timeout, TLS: l.config,
 	}
 }
 
-// one plays a scenario that is one round of the generator.
-func (l *loading) one(ctx context.Context, name string, options load.Options) ([]part, error) {
-	bar := newLoadBar(name, options)
-	options.Progress = bar.show
-	round, err := load.Run(ctx, options)
-	bar.clear()
-	if err != nil {
-		return nil, err
+// span is the length of a round.
+func (l *loading) span() time.Duration {
+	switch {
+	case l.Duration > 0:
+		return l.Duration
+	case l.Requests > 0:
+		return 365 * 24 * time.Hour // ended by the number of requests
 	}
-	return []part{{name, round}}, nil
+	return 10 * time.Second
+}
+
+// expected returns whether a scenario expects a status.
+func (l *loading) expected(name string) func(status int) bool {
+	return func(status int) bool {
+		if len(l.ExpectStatus) > 0 {
+			return slices.Contains(l.ExpectStatus, status)
+		}
+		return status >= 200 && status < 400 || name == "unknown" && status == http.StatusNotFound
+	}
+}
+
+// one plays a scenario with one kind of request: one round, or one for each stage.
+func (l *loading) one(ctx context.Context, name string, options load.Options) (parts []part, err error) {
+	options.Expected = l.expected(name)
+	if len(l.Stages) == 0 {
+		return l.run(ctx, nil, name, options)
+	}
+	for _, s := range l.Stages {
+		options.Rate, options.Duration = s.rate, s.span
+		if parts, err = l.run(ctx, parts, fmt.Sprintf("%s at %.0f/s", name, s.rate), options); err != nil || ctx.Err() != nil {
+			return parts, err
+		}
+		options.Warmup = 0 // the stage before was one
+	}
+	return parts, nil
+}
+
+// run appends one round of the generator to parts.
+func (l *loading) run(ctx context.Context, parts []part, name string, options load.Options) ([]part, error) {
+	line := newProgressLine(name, options)
+	options.Progress = line.show
+	round, err := load.Run(ctx, options)
+	line.clear()
+	if err != nil {
+		return parts, err
+	}
+	return append(parts, part{name, round}), nil
 }
 
 func (l *loading) redirect(ctx context.Context, name string) ([]part, error) {
@@ -192,9 +230,10 @@ func (l *loading) mixed(ctx context.Context, name string) ([]part, error) {
 	})
 	edits.Connections = max(len(l.backends), min(16, l.Connections))
 	clicks := l.options(l.click(load.DesktopAgent, l.popular()).Source())
-	bar := newLoadBar(name, clicks)
-	clicks.Progress = bar.show
-	defer bar.clear()
+	clicks.Expected, edits.Expected = l.expected(name), func(status int) bool { return status == http.StatusOK }
+	line := newProgressLine(name, clicks)
+	clicks.Progress = line.show
+	defer line.clear()
 
 	var clicked, edited result.Round
 	group, ctx := errgroup.WithContext(ctx)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// matchTokens are tokens that nobody has presented. Each is presented once, and all of them again when there is none left.
+// matchTokens are unused tokens. Each is presented once; when none is left, all are presented again.
 type matchTokens struct {
 	all  []string
 	next atomic.Uint64

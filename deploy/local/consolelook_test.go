@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"deeplink/shared/testbrowser"
+	"deeplink/shared/testkit/chrome"
 )
 
 // screenshots is where a person finds what the console looks like. It is not under version control.
 var screenshots = filepath.Join("..", "..", ".run", "screenshots")
 
 // testLooks shows every section and dialog, on narrow and wide screens, by day and by night.
-func testLooks(t *testing.T, h *house, p *tab) {
+func testLooks(t *testing.T, h *testStack, p *tab) {
 	p.Visit(h.control.URL() + "/console")
 	p.Says("Session token")
 	p.look("signin")
@@ -74,7 +74,7 @@ func testLooks(t *testing.T, h *house, p *tab) {
 }
 
 // fillShop makes an organization that has something of everything.
-func (h *house) fillShop(t *testing.T) tenant {
+func (h *testStack) fillShop(t *testing.T) tenant {
 	t.Helper()
 	o := h.tenant(t, "Spring & Sons", "scale", "--app-config", "demo")
 	token := h.token(t, o, "owner")
@@ -105,13 +105,13 @@ func (p *tab) look(name string) {
 	for _, width := range []int64{360, 1280} {
 		const least = 800
 		p.Size(width, least, false)
-		if wide := testbrowser.Evaluate[int64](p.Tab, `document.documentElement.scrollWidth`); wide > width {
+		if wide := chrome.Evaluate[int64](p.Tab, `document.documentElement.scrollWidth`); wide > width {
 			p.t.Errorf("%s is %d pixels wide, the screen %d", name, wide, width)
 		}
-		if wide := testbrowser.Evaluate[[]string](p.Tab, tooWide); len(wide) > 0 {
+		if wide := chrome.Evaluate[[]string](p.Tab, tooWide); len(wide) > 0 {
 			p.t.Errorf("%s at %d pixels: too wide are %q", name, width, wide)
 		}
-		if long := testbrowser.Evaluate[int64](p.Tab, `Math.max(document.documentElement.scrollHeight, (document.querySelector("dialog[open]")?.scrollHeight ?? 0) + 40)`); long > least {
+		if long := chrome.Evaluate[int64](p.Tab, `Math.max(document.documentElement.scrollHeight, (document.querySelector("dialog[open]")?.scrollHeight ?? 0) + 40)`); long > least {
 			p.Size(width, long, false)
 		}
 		for _, scheme := range []string{"light", "dark"} {

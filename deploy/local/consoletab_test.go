@@ -7,18 +7,18 @@ import (
 
 	"github.com/chromedp/cdproto/audits"
 
-	"deeplink/shared/testbrowser"
+	"deeplink/shared/testkit/chrome"
 )
 
 // tab is the console in front of an administrator.
 type tab struct {
-	*testbrowser.Tab
+	*chrome.Tab
 	t *testing.T
 }
 
-func openTab(t *testing.T, browser *testbrowser.Browser, h *house) *tab {
+func openTab(t *testing.T, browser *chrome.Browser, h *testStack) *tab {
 	t.Helper()
-	return &tab{t: t, Tab: browser.Open(t, testbrowser.Options{
+	return &tab{t: t, Tab: browser.Open(t, chrome.Options{
 		Origins:   []string{h.control.URL(), h.identityURL, "blob:", "data:"},
 		Forwarded: true,
 		Expected:  []audits.InspectorIssueCode{audits.InspectorIssueCodePerformanceIssue}, // it minds that the test itself looks for cookies
@@ -26,7 +26,7 @@ func openTab(t *testing.T, browser *testbrowser.Browser, h *house) *tab {
 }
 
 // signIn pastes a token of a role.
-func (p *tab) signIn(h *house, o tenant, role string) {
+func (p *tab) signIn(h *testStack, o tenant, role string) {
 	p.t.Helper()
 	p.Visit(h.control.URL() + "/console")
 	p.paste(h.token(p.t, o, role))
@@ -64,7 +64,7 @@ func named(name string) string { return fmt.Sprintf(`[aria-label=%q]`, name) }
 
 func (p *tab) checkErrorAt(field, words string) {
 	p.t.Helper()
-	said := testbrowser.Evaluate[string](p.Tab, fmt.Sprintf(`(() => {
+	said := chrome.Evaluate[string](p.Tab, fmt.Sprintf(`(() => {
 		const input = document.querySelector('[name=%q]')
 		return input.getAttribute("aria-describedby").split(" ").map(id => document.getElementById(id)).find(e => e.classList.contains("error")).innerText
 	})()`, field))

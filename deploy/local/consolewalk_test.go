@@ -11,17 +11,19 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"deeplink/shared/testbrowser"
+	"deeplink/shared/testkit"
+	"deeplink/shared/testkit/chrome"
 )
 
 // TestConsoleInChromium has administrators use the console as `make run` serves it: a real browser, control, edge, PostgreSQL, Redis
 // and identity provider. One comes after the other.
 func TestConsoleInChromium(t *testing.T) {
-	browser := testbrowser.New(t)
-	h := openHouse(t)
+	testkit.Prove(t)
+	browser := chrome.New(t)
+	h := openTestStack(t)
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, *house, *tab)
+		run  func(*testing.T, *testStack, *tab)
 	}{
 		{"administer", testAdminister},
 		{"the development provider's button", testDevelopmentSignIn},
@@ -40,7 +42,7 @@ func TestConsoleInChromium(t *testing.T) {
 	}
 }
 
-func testAdminister(t *testing.T, h *house, p *tab) {
+func testAdminister(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Walk Ltd.", "scale")
 	p.signIn(h, o, "admin")
 	p.Says("Walk Ltd.", "admin", "scale", "Session ends in", "No links yet")
@@ -106,7 +108,7 @@ func testAdminister(t *testing.T, h *house, p *tab) {
 	p.Says("The link is deleted. Every edge knows.", "No links yet")
 	p.section("audit")
 	p.Says("user_dev made a link", "deleted a link", "regenerated a key", "changed the app config")
-	if kept := testbrowser.Evaluate[int](p.Tab, `localStorage.length + sessionStorage.length + document.cookie.length`); kept != 0 {
+	if kept := chrome.Evaluate[int](p.Tab, `localStorage.length + sessionStorage.length + document.cookie.length`); kept != 0 {
 		t.Error("the console keeps something outside of its memory")
 	}
 }
@@ -152,7 +154,7 @@ func seeQR(p *tab, text string) {
 }
 
 // regenerateKey makes a new server key, which is shown once and works.
-func regenerateKey(p *tab, h *house) {
+func regenerateKey(p *tab, h *testStack) {
 	p.t.Helper()
 	p.section("keys")
 	p.Press("#regenerate-SERVER")
@@ -160,7 +162,7 @@ func regenerateKey(p *tab, h *house) {
 	p.Choose(`dialog [name="graceSeconds"]`, "3600")
 	p.Press(`dialog button[type="submit"]`)
 	p.Says("nobody can show it to you again")
-	raw := testbrowser.Evaluate[string](p.Tab, `document.getElementById("raw-key").innerText`)
+	raw := chrome.Evaluate[string](p.Tab, `document.getElementById("raw-key").innerText`)
 	p.Press("#copy-key")
 	p.Says("Copied.")
 	if copied := p.ReadClipboard(); copied != raw || !strings.HasPrefix(raw, "svc_api_") {
@@ -172,12 +174,12 @@ func regenerateKey(p *tab, h *house) {
 	p.Press("#stored")
 	p.closed()
 	p.Says("svc_api_…" + raw[len(raw)-4:])
-	if html := testbrowser.Evaluate[string](p.Tab, `document.documentElement.outerHTML`); strings.Contains(html, raw) {
+	if html := chrome.Evaluate[string](p.Tab, `document.documentElement.outerHTML`); strings.Contains(html, raw) {
 		p.t.Error("the raw key is still in the page")
 	}
 }
 
-func testDevelopmentSignIn(t *testing.T, h *house, p *tab) {
+func testDevelopmentSignIn(t *testing.T, h *testStack, p *tab) {
 	p.Visit(h.control.URL() + "/console")
 	p.Says("Development sign-in")
 	p.Holds(`document.querySelector('[name="org"]').value === "org_1"`)
@@ -197,7 +199,7 @@ func testDevelopmentSignIn(t *testing.T, h *house, p *tab) {
 }
 
 // testHostileNames shows what others have written. None of it is run: openTab hears of each dialog, violation and error.
-func testHostileNames(t *testing.T, h *house, p *tab) {
+func testHostileNames(t *testing.T, h *testStack, p *tab) {
 	const hostile = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>`
 	o := h.tenant(t, hostile, "scale", "--app-config", "demo")
 	token := h.token(t, o, "owner")
@@ -223,12 +225,12 @@ func testHostileNames(t *testing.T, h *house, p *tab) {
 	for _, name := range []string{"audit", "plan", "app", "domains", "keys", "links"} {
 		p.section(name)
 	}
-	if n := testbrowser.Evaluate[int](p.Tab, `document.querySelectorAll("main img, main script, a:not([href^=http]):not([href^='#'])").length`); n != 0 {
+	if n := chrome.Evaluate[int](p.Tab, `document.querySelectorAll("main img, main script, a:not([href^=http]):not([href^='#'])").length`); n != 0 {
 		t.Errorf("%d elements were made of names", n)
 	}
 }
 
-func testPages(t *testing.T, h *house, p *tab) {
+func testPages(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Pages Ltd.", "scale", "--app-config", "demo")
 	token := h.token(t, o, "owner")
 	for i := range 21 {
@@ -261,7 +263,7 @@ func testPages(t *testing.T, h *house, p *tab) {
 	p.Says("1 to 20 of 23")
 }
 
-func testDomains(t *testing.T, h *house, p *tab) {
+func testDomains(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Domains Ltd.", "scale", "--app-config", "demo")
 	p.signIn(h, o, "admin")
 	p.section("domains")
@@ -284,9 +286,29 @@ func testDomains(t *testing.T, h *house, p *tab) {
 	p.closed()
 	p.Says("is deleted.")
 	p.Holds(`document.querySelectorAll(".domain").length === 1`)
+
+	// Both organizations of a transfer see its date.
+	other := h.tenant(t, "Others Ltd.", "scale", "--app-config", "demo")
+	h.operate(t, "domain", "add", o.key, "ours.example", "--verified")
+	h.operate(t, "domain", "add", other.key, "ours.example")
+	h.operate(t, "domain", "add", other.key, "theirs.example", "--verified")
+	h.operate(t, "domain", "add", o.key, "theirs.example")
+	h.exec(t, `insert into domain_transfers (domain_id, owner_id, host, started_at, completes_at, check_at)
+		select c.id, d.id, c.host, now(), '2099-12-31T12:00:00Z', 'infinity' from domains c join domains d on d.host = c.host and d.status = 'verified' where c.status = 'pending'`)
+	p.section("links")
+	p.section("domains")
+	p.Says("Another organization proved this host", "Another organization has this host", "It moves to you on", "2099")
+	p.Holds(`document.querySelectorAll('.domain time[datetime="2099-12-31T12:00:00.000Z"]').length === 2`)
+	p.Press(named("Check the record of ours.example now"))
+	p.Says("DNS gave no answer about _deeplink.ours.example")
+	h.exec(t, `delete from domain_transfers`)
+	h.exec(t, `update domains set status = 'pending', lost_at = '2020-01-31T12:00:00Z' where host = 'ours.example'`)
+	p.section("links")
+	p.section("domains")
+	p.Says("This host moved to another organization", "2020")
 }
 
-func testPlans(t *testing.T, h *house, p *tab) {
+func testPlans(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Plans Ltd.", "growth", "--app-config", "demo")
 	p.signIn(h, o, "owner")
 	p.section("domains")
@@ -306,7 +328,7 @@ func testPlans(t *testing.T, h *house, p *tab) {
 	p.Says("Keys are locked", "The free plan does not include access by API key.")
 }
 
-func testMember(t *testing.T, h *house, p *tab) {
+func testMember(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Members Ltd.", "scale", "--app-config", "demo")
 	p.signIn(h, o, "member")
 	p.Says("Create a link")
@@ -324,7 +346,7 @@ func testMember(t *testing.T, h *house, p *tab) {
 }
 
 // testSessionEnds types into a dialog, whose content outlives the session.
-func testSessionEnds(t *testing.T, h *house, p *tab) {
+func testSessionEnds(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Short Ltd.", "scale", "--app-config", "demo")
 	p.signIn(h, o, "admin")
 	p.Press("#create")
@@ -342,7 +364,7 @@ func testSessionEnds(t *testing.T, h *house, p *tab) {
 	p.Says("The link is there.", "/typed")
 }
 
-func testSwitch(t *testing.T, h *house, p *tab) {
+func testSwitch(t *testing.T, h *testStack, p *tab) {
 	one, other := h.tenant(t, "One Ltd.", "scale", "--app-config", "demo"), h.tenant(t, "Other Ltd.", "free", "--app-config", "demo")
 	h.makeLink(t, h.token(t, one, "owner"), `{"path":"/of-one"}`)
 	p.signIn(h, one, "owner")
@@ -362,7 +384,7 @@ func testSwitch(t *testing.T, h *house, p *tab) {
 	p.SaysNot("One Ltd.", "/of-one")
 }
 
-func testNoConnection(t *testing.T, h *house, p *tab) {
+func testNoConnection(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Far Ltd.", "scale", "--app-config", "demo")
 	p.signIn(h, o, "admin")
 	p.Cut(true)
@@ -373,7 +395,7 @@ func testNoConnection(t *testing.T, h *house, p *tab) {
 	p.Holds(`document.querySelector("#key-SERVER") !== null`)
 }
 
-func testKeyboard(t *testing.T, h *house, p *tab) {
+func testKeyboard(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Keys Ltd.", "scale", "--app-config", "demo")
 	p.signIn(h, o, "admin")
 	p.Press("#create")
@@ -382,11 +404,11 @@ func testKeyboard(t *testing.T, h *house, p *tab) {
 	p.closed()
 	p.Holds(`document.activeElement.id === "create"`)
 	// All that can be pressed is reached, and the focus shows on it.
-	wanted := testbrowser.Evaluate[int](p.Tab, `[...document.querySelectorAll("a[href],button:not(:disabled),input,select")].filter(e => e.checkVisibility()).length`)
+	wanted := chrome.Evaluate[int](p.Tab, `[...document.querySelectorAll("a[href],button:not(:disabled),input,select")].filter(e => e.checkVisibility()).length`)
 	reached := make(map[string]bool)
 	for range 3 * wanted {
 		p.Key(kb.Tab)
-		reached[testbrowser.Evaluate[string](p.Tab, `(() => {
+		reached[chrome.Evaluate[string](p.Tab, `(() => {
 			const e = document.activeElement, all = [...document.querySelectorAll("a[href],button,input,select")]
 			return all.includes(e) && parseFloat(getComputedStyle(e).outlineWidth) >= 2 ? String(all.indexOf(e)) : ""
 		})()`)] = true

@@ -24,8 +24,8 @@ const (
 	demoExternal = "org_demo"
 )
 
-// demoOrganization returns the demo organization, made on the first start. Its raw keys can't be read back from the
-// database, so they are kept in file; when that is gone they are issued anew.
+// demoOrganization returns the demo organization, which the first start creates. Its raw keys can't be read back from the
+// database, so they are stored in file; without the file they are regenerated.
 func demoOrganization(ctx context.Context, s *stack.Stack, file string) (organization, error) {
 	exists, id, err := findDemo(ctx, s)
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwt"
 )
 
-// identity is the development identity provider: it gives a session token for any organization and role to anyone who can
-// reach it. It listens on 127.0.0.1 and is no part of control.
+// identity is the development identity provider: it signs a session token for any organization and role for every client that can
+// reach it, so it must listen on 127.0.0.1 only. It is not a part of control.
 type identity struct {
 	issuer  string
-	control string  // host and port, whose console may read tokens
+	control string  // host and port of control, whose console may read tokens
 	key     jwk.Key // private, with kid and alg
 	public  jwk.Set
 }
@@ -34,10 +34,10 @@ const (
 	maxLifetime     = time.Hour
 )
 
-// newIdentity returns a provider for the control at an address, whose key lies in keyFile, so that tokens and the cached keys of control
-// survive a restart.
+// newIdentity returns a provider for the control at an address. Its key is stored in keyFile, so that tokens, and the keys that control
+// has fetched, stay valid across restarts.
 func newIdentity(issuer, control, keyFile string) (*identity, error) {
-	raw, err := readOrMakeKey(keyFile)
+	raw, err := readOrCreateKey(keyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -62,12 +62,12 @@ func newIdentity(issuer, control, keyFile string) (*identity, error) {
 	return &identity{issuer: issuer, control: control, key: key, public: public}, nil
 }
 
-func readOrMakeKey(file string) (*rsa.PrivateKey, error) {
+func readOrCreateKey(file string) (*rsa.PrivateKey, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		key, err := rsa.GenerateKey(rand.Reader, keyBits)
 		if err != nil {
-			return nil, fmt.Errorf("make the identity key: %w", err)
+			return nil, fmt.Errorf("create the identity key: %w", err)
 		}
 		block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
 		return key, replace(file, pem.EncodeToMemory(block))
@@ -77,15 +77,31 @@ func readOrMakeKey(file string) (*rsa.PrivateKey, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("%s holds no key; delete it to get a new one", file)
+		return nil, fmt.Errorf("%s has no key; delete the file to get a new one", file)
 	}
 	return x509.ParsePKCS1PrivateKey(block.Bytes)
 }
 
-// serve answers on ln until ctx ends.
+// runIdentity serves the provider alone: at an address, with an issuer, for the console at host and port, with a file for the key.
+func runIdentity(ctx context.Context, arguments []string) error {
+	if len(arguments) != 5 || arguments[0] != "identity" {
+		return errors.New("usage: local [identity ADDRESS ISSUER CONSOLE KEY-FILE]")
+	}
+	provider, err := newIdentity(arguments[2], arguments[3], arguments[4])
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", arguments[1])
+	if err != nil {
+		return err
+	}
+	return provider.serve(ctx, ln)
+}
+
+// serve responds on ln until ctx ends.
 func (i *identity) serve(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, i.public) })
+	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, i.public) })
 	mux.HandleFunc("OPTIONS /token", i.preflight)
 	mux.HandleFunc("POST /token", i.token)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
@@ -96,7 +112,7 @@ func (i *identity) serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// portalSettings have control believe the provider's tokens, and its console offer to get one for an organization.
+// portalSettings let control accept the provider's tokens, and its console offer a token for an organization.
 func (i *identity) portalSettings(externalID string) []string {
 	return []string{
 		"PORTAL_ISSUER=" + i.issuer, "PORTAL_JWKS_URL=" + i.issuer + "/.well-known/jwks.json",
@@ -104,7 +120,7 @@ func (i *identity) portalSettings(externalID string) []string {
 	}
 }
 
-// preflight lets the console send its request for a token.
+// preflight allows the console to request a token.
 func (i *identity) preflight(w http.ResponseWriter, r *http.Request) {
 	i.share(w, r)
 	w.Header().Set("Access-Control-Allow-Methods", http.MethodPost)
@@ -112,8 +128,8 @@ func (i *identity) preflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// share lets the console read the answer, under whichever name of this machine it was opened. No other page may: it would sign in to
-// whatever a developer tries out.
+// share allows the console to read the response, whichever name of this machine the browser uses. No other page may read it: it could
+// sign in to what a developer tries out.
 func (i *identity) share(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Origin")
 	_, port, _ := net.SplitHostPort(i.control)
@@ -128,36 +144,36 @@ func (i *identity) share(w http.ResponseWriter, r *http.Request) {
 // token signs {"org": externalId, "role": "admin", "ttlSeconds"?: 60}, 3,600 s at most.
 func (i *identity) token(w http.ResponseWriter, r *http.Request) {
 	i.share(w, r)
-	wish := struct {
+	request := struct {
 		Org        string `json:"org"`
 		Role       string `json:"role"`
 		Sub        string `json:"sub"`
 		TTLSeconds *int   `json:"ttlSeconds"`
 	}{Role: "admin", Sub: "user_dev"}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10)).Decode(&wish); err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"message": "send {\"org\": externalId, \"role\": \"admin\"}"})
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10)).Decode(&request); err != nil {
+		respond(w, http.StatusBadRequest, map[string]string{"message": "send {\"org\": externalId, \"role\": \"admin\"}"})
 		return
 	}
 	lifetime := defaultLifetime
-	if wish.TTLSeconds != nil {
-		lifetime = time.Duration(min(*wish.TTLSeconds, int(maxLifetime/time.Second))) * time.Second
+	if request.TTLSeconds != nil {
+		lifetime = time.Duration(min(*request.TTLSeconds, int(maxLifetime/time.Second))) * time.Second
 	}
 	now := time.Now()
-	token, err := jwt.NewBuilder().Issuer(i.issuer).Subject(wish.Sub).IssuedAt(now).NotBefore(now).Expiration(now.Add(lifetime)).
-		Claim("org_id", wish.Org).Claim("org_role", "org:"+wish.Role).Build()
+	token, err := jwt.NewBuilder().Issuer(i.issuer).Subject(request.Sub).IssuedAt(now).NotBefore(now).Expiration(now.Add(lifetime)).
+		Claim("org_id", request.Org).Claim("org_role", "org:"+request.Role).Build()
 	if err == nil {
 		var signed []byte
 		if signed, err = jwt.Sign(token, jwt.WithKey(jwa.RS256(), i.key)); err == nil {
-			answer(w, http.StatusOK, map[string]string{"token": string(signed)})
+			respond(w, http.StatusOK, map[string]string{"token": string(signed)})
 			return
 		}
 	}
-	answer(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
+	respond(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func respond(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// Whoever asked may have gone.
+	// The client may be gone.
 	_ = json.NewEncoder(w).Encode(body)
 }

@@ -33,36 +33,36 @@ func startIdentity(t *testing.T, control, keyFile string) *identity {
 	return provider
 }
 
-func TestKeyIsKeptWhole(t *testing.T) {
+func TestIdentityKeySurvivesRestartAndInterruptedWrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "identity.pem")
-	// Somebody was killed while writing.
+	// An earlier process was killed while it wrote.
 	if err := os.WriteFile(file+".new", []byte("-----BEGIN RSA"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	made, err := readOrMakeKey(file)
+	created, err := readOrCreateKey(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := readOrMakeKey(file)
+	read, err := readOrCreateKey(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !made.Equal(read) {
-		t.Error("another key after a restart")
+	if !created.Equal(read) {
+		t.Error("the key changed after a restart")
 	}
 	kept, err := os.ReadDir(dir)
 	if err != nil || len(kept) != 1 {
-		t.Fatalf("kept are %v, %v; expected the key alone", kept, err)
+		t.Fatalf("the folder has %v, %v; expected only the key", kept, err)
 	}
 	if info, err := kept[0].Info(); err != nil || info.Mode() != 0o600 {
-		t.Errorf("%s may be read by others, or by nobody: %v, %v", file, info.Mode(), err)
+		t.Errorf("%s must be readable by its owner only: %v, %v", file, info.Mode(), err)
 	}
 }
 
-// TestOnlyTheConsoleMayReadTokens asks as pages do.
-func TestOnlyTheConsoleMayReadTokens(t *testing.T) {
+// TestOnlyConsoleOriginMayReadTokens sends requests as pages do.
+func TestOnlyConsoleOriginMayReadTokens(t *testing.T) {
 	t.Parallel()
 	provider := startIdentity(t, "127.0.0.1:8081", filepath.Join(t.TempDir(), "identity.pem"))
 	for origin, allowed := range map[string]string{

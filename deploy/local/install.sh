@@ -1,13 +1,15 @@
 #!/bin/sh
-# Installs what is named and not found, through the system's package manager: postgresql, redis, chromium, nginx, wrk, promtool,
-# haproxy, caddy, systemd-analyze.
-# Servers are installed, never started: everything here runs private ones.
+# Installs the named programs that are missing, with the system's package manager: postgresql, redis, chromium, nginx, wrk, promtool,
+# haproxy, caddy, systemd-analyze, javac, npm, android-json (Android's org.json; Debian only).
+# On a terminal it asks first; with YES=1 or without a terminal it goes on. It installs servers but does not start them: everything
+# here runs private ones.
 set -eu
 
 found() {
 	case $1 in
 	postgresql) ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null ;;
 	redis) command -v redis-server >/dev/null ;;
+	android-json) [ -e /usr/share/java/com.android.json.jar ] ;;
 	*) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] ;;
 	esac
 }
@@ -18,11 +20,38 @@ for name; do
 done
 [ -n "$missing" ] || exit 0
 
+manager=
+for name in apt-get dnf apk; do
+	if command -v $name >/dev/null; then
+		manager=$name
+		break
+	fi
+done
+if [ -z "$manager" ]; then
+	echo "These programs are missing:$missing. Install them: this script only knows apt-get, dnf and apk." >&2
+	exit 1
+fi
 root=
 [ "$(id -u)" = 0 ] || root=sudo
+
+if [ "${YES:-}" != 1 ] && [ -t 0 ] && [ -t 2 ]; then
+	printf 'These programs are missing:%s. Install them with %s? [y/N] ' "$missing" "${root:+$root }$manager" >&2
+	read -r reply || reply=
+	case $reply in
+	[yY] | [yY][eE][sS]) ;;
+	*)
+		echo "Nothing was installed. Install$missing yourself, or answer y (YES=1 skips the question)." >&2
+		exit 1
+		;;
+	esac
+fi
 echo "installing:$missing" >&2
-if command -v apt-get >/dev/null; then
-	# Debian starts a server as soon as it is installed, on its default port, unless a policy says no.
+
+# packages SED-SCRIPT prints the names of the missing programs' packages.
+packages() { echo "$missing" | sed "$1"; }
+case $manager in
+apt-get)
+	# Debian starts a server as soon as it is installed, on its default port, unless a policy forbids it.
 	policy=/usr/sbin/policy-rc.d
 	if [ ! -e $policy ]; then
 		printf '#!/bin/sh\nexit 101\n' | $root tee $policy >/dev/null
@@ -31,13 +60,16 @@ if command -v apt-get >/dev/null; then
 		trap 'exit 130' INT TERM HUP
 	fi
 	$root apt-get update -qq -o Acquire::Retries=3
-	# shellcheck disable=SC2086
-	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends $(echo "$missing" | sed 's/redis/redis-server/; s/promtool/prometheus/; s/systemd-analyze/systemd/') >/dev/null
-elif command -v dnf >/dev/null; then
-	$root dnf install -y -q $(echo "$missing" | sed 's/postgresql/postgresql-server/; s/promtool/golang-github-prometheus/; s/systemd-analyze/systemd/')
-elif command -v apk >/dev/null; then
-	$root apk add -q $(echo "$missing" | sed 's/promtool/prometheus/')
-else
-	echo "no package manager that is known here; install them by hand:$missing" >&2
-	exit 1
-fi
+	# shellcheck disable=SC2046
+	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends \
+		$(packages 's/redis/redis-server/; s/promtool/prometheus/; s/systemd-analyze/systemd/; s/javac/default-jdk-headless/; s/android-json/libandroid-json-java/') >/dev/null
+	;;
+dnf)
+	# shellcheck disable=SC2046
+	$root dnf install -y -q $(packages 's/postgresql/postgresql-server/; s/promtool/golang-github-prometheus/; s/systemd-analyze/systemd/; s/javac/java-devel/')
+	;;
+apk)
+	# shellcheck disable=SC2046
+	$root apk add -q $(packages 's/promtool/prometheus/')
+	;;
+esac

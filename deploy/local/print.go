@@ -3,44 +3,54 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 )
 
-// printer tells a person what happens.
+// printer tells the user of the terminal what happens. Several goroutines may use it.
 type printer struct {
-	out   io.Writer
-	begun time.Time
+	started time.Time
+
+	mu  sync.Mutex
+	out io.Writer
 }
 
-func newPrinter(out io.Writer) *printer { return &printer{out: out, begun: time.Now()} }
+func newPrinter(out io.Writer) *printer { return &printer{out: out, started: time.Now()} }
 
 func (p *printer) step(what string) {
-	fmt.Fprintf(p.out, "%5.1fs  %s\n", time.Since(p.begun).Seconds(), what)
+	p.print("%6.1fs  %s\n", time.Since(p.started).Seconds(), what)
 }
 
 func (p *printer) note(format string, values ...any) {
-	fmt.Fprintf(p.out, "        %s\n", fmt.Sprintf(format, values...))
+	p.print("         %s\n", fmt.Sprintf(format, values...))
+}
+
+func (p *printer) print(format string, values ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.out, format, values...)
 }
 
 const banner = `
-Deeplink runs. Everything it keeps is in %[1]s; Ctrl-C stops it.
+Deeplink is running. Ctrl-C stops it; its data stays in %[1]s.
 
   edges     %[2]s  %[3]s
-  control   %[4]s  (documentation: %[4]s/docs)
+  API       %[4]s  (documentation: %[4]s/docs)
   console   %[4]s/console
-  identity  %[5]s
+  identity  %[5]s  (for development: signs a session token for anyone)
   log       %[1]s/deeplink.log
-  all of it %[1]s/ready.json
 
-Make a link, click it on both edges, delete it and click again (paste these in another terminal):
+Create a link, click it on both edges, delete it and click it again. In another terminal:
 
-curl -s -X POST %[4]s/links -H 'Authorization: Bearer %[6]s' -H 'Content-Type: application/json' -d '{"path":"/welcome","shortCode":"hello","fallbackUrl":"https://example.com/welcome","utmSource":"readme"}'
-curl -si %[2]s/%[7]s/hello '%[3]s/%[7]s/hello?from=me' | grep -iE '^(HTTP|Location)'
-curl -s -X DELETE -H 'Authorization: Bearer %[6]s' %[4]s/links/$(curl -s '%[4]s/links?search=hello' -H 'Authorization: Bearer %[6]s' | grep -oE '"id":"[^"]*","organizationId":"[^"]*","domainId":"[^"]*","shortCode":"hello"' | cut -d'"' -f4); curl -s %[2]s/%[7]s/hello %[3]s/%[7]s/hello
+  . %[6]s
+  ID=$(curl -s "$API/links" -H "$AUTH" --json '{"path":"/welcome","shortCode":"hello","fallbackUrl":"https://example.com/welcome"}' | field id)
+  curl -si "$EDGE/%[7]s/hello" "$EDGE2/%[7]s/hello" | grep -iE '^(HTTP|Location)'
+  curl -s -X DELETE "$API/links/$ID" -H "$AUTH"
+  curl -s "$EDGE/%[7]s/hello" "$EDGE2/%[7]s/hello"
 
 `
 
-func (p *printer) banner(r ready, dir string) {
+func (p *printer) banner(r ready, dir, env string) {
 	p.step("ready")
-	fmt.Fprintf(p.out, banner, dir, r.EdgeURLs[0], r.EdgeURLs[1], r.ControlURL, r.IdentityURL, r.Organization.ServerKey, r.Organization.OrgKey)
+	p.print(banner, dir, r.EdgeURLs[0], r.EdgeURLs[1], r.ControlURL, r.IdentityURL, env, r.Organization.OrgKey)
 }

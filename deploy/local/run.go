@@ -2,38 +2,30 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"deeplink/deploy/stack"
-	"deeplink/shared/daemon"
 )
 
-// stopTimeout bounds how long each program may take to end.
-const stopTimeout = 15 * time.Second
+const (
+	// stopTimeout bounds how long each program may take to end.
+	stopTimeout = 15 * time.Second
+	// addressAttempts is how many sets of addresses are tried if other programs take ports of them.
+	addressAttempts = 3
+)
 
-// ready is .run/ready.json (decisions.md 10).
-type ready struct {
-	EdgeURL      string       `json:"edgeUrl"`
-	EdgeURLs     []string     `json:"edgeUrls"`
-	ControlURL   string       `json:"controlUrl"`
-	IdentityURL  string       `json:"identityUrl"`
-	DatabaseURL  string       `json:"databaseUrl"`
-	RedisURL     string       `json:"redisUrl"`
-	Organization organization `json:"organization"`
-}
-
-// run serves until ctx ends or one of the programs does.
-func run(ctx context.Context) (err error) {
+// run serves until ctx ends. A server or program that ends before that is restarted.
+func run(ctx context.Context, out io.Writer) (err error) {
 	dir, err := folder()
 	if err != nil {
 		return err
@@ -43,15 +35,15 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer unlock()
-	readyFile := filepath.Join(dir, "ready.json")
-	if err := os.Remove(readyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := remove(dir); err != nil {
 		return err
 	}
-	addrs, err := addresses()
+	addrs, err := reserveAddresses()
 	if err != nil {
 		return err
 	}
-	say := newPrinter(os.Stdout)
+	defer func() { addrs.release() }()
+	say := newPrinter(out)
 
 	say.step("building control and edge")
 	bin := filepath.Join(dir, "bin")
@@ -65,101 +57,170 @@ func run(ctx context.Context) (err error) {
 	defer log.Close()
 
 	say.step("starting PostgreSQL and Redis")
-	s, err := stack.Open(ctx, stack.Options{Dir: dir, Bin: bin, Durable: true, LinkBase: "http://" + addrs.edges[0], Output: log})
+	s, err := stack.Open(ctx, stack.Options{Dir: dir, Bin: bin, Durable: true, LinkBase: "http://" + addrs.edges[0].addr, Output: log})
 	if err != nil {
 		return err
 	}
-	// The end must not be cut short by the signal that asked for it.
+	// The signal that ends ctx must not cut the orderly stop short.
 	ending := context.WithoutCancel(ctx)
 	defer func() { err = errors.Join(err, s.Close(ending)) }()
 	if elsewhere := s.PostgresElsewhere(); elsewhere != "" {
-		say.note("PostgreSQL's user can't reach %s; the data are in %s", dir, elsewhere)
+		say.note("PostgreSQL's user can't reach %s; its data is in %s", dir, elsewhere)
 	}
 	demo, err := demoOrganization(ctx, s, filepath.Join(dir, "organization.json"))
 	if err != nil {
 		return err
 	}
 
-	group, ctx := errgroup.WithContext(ctx)
-	defer func() {
-		if waited := group.Wait(); err == nil && !errors.Is(waited, context.Canceled) {
-			err = waited
-		}
-	}()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	identityURL := "http://" + ln.Addr().String()
-	provider, err := newIdentity(identityURL, addrs.control, filepath.Join(dir, "identity.pem"))
-	if err != nil {
-		return errors.Join(err, ln.Close())
-	}
-	group.Go(func() error { return provider.serve(ctx, ln) })
-
 	say.step("starting control and two edges")
-	var nodes []*stack.Node
-	defer func() { err = errors.Join(err, stop(ending, nodes)) }()
-	control, err := s.StartControl(ctx, addrs.control, append(provider.portalSettings(demo.ExternalID), "CONTROL_CANARY=10s")...)
-	if err != nil {
-		return fmt.Errorf("%w (see %s)", err, log.Name())
-	}
-	nodes = append(nodes, control)
-	for _, addr := range addrs.edges {
-		edge, err := s.StartEdge(ctx, addr)
-		if err != nil {
+	var f *fleet
+	for attempt := 1; ; attempt++ {
+		if f, err = startFleet(ctx, s, addrs, demo, dir); err == nil {
+			break
+		}
+		if !errors.Is(err, errAddressTaken) || attempt == addressAttempts {
 			return fmt.Errorf("%w (see %s)", err, log.Name())
 		}
-		nodes = append(nodes, edge)
+		others, err := reserveAddresses()
+		if err != nil {
+			return err
+		}
+		addrs = others
+		s.ServeLinksAt("http://" + addrs.edges[0].addr)
 	}
+	defer func() { err = errors.Join(err, f.stop(ending)) }()
 
 	r := ready{
-		EdgeURL: nodes[1].URL(), EdgeURLs: []string{nodes[1].URL(), nodes[2].URL()}, ControlURL: control.URL(),
-		IdentityURL: identityURL, DatabaseURL: s.Owner, RedisURL: s.Redis.URL(), Organization: demo,
+		EdgeURL: f.nodes[1].url(), EdgeURLs: []string{f.nodes[1].url(), f.nodes[2].url()}, ControlURL: f.nodes[0].url(),
+		IdentityURL: f.identity.issuer, DatabaseURL: s.Owner, RedisURL: s.Redis.URL(), Organization: demo,
 	}
-	if err := writeJSON(readyFile, r); err != nil {
+	if err := r.write(dir); err != nil {
 		return err
 	}
-	defer os.Remove(readyFile)
-	say.banner(r, dir)
-	return wait(ctx, s, nodes)
+	defer func() { err = errors.Join(err, remove(dir)) }()
+	say.banner(r, dir, shortPath(filepath.Join(dir, "env")))
+	return f.serve(ctx, s, say.logTo(log))
 }
 
-// wait returns nil when ctx ends, and an error when a process ends by itself.
-func wait(ctx context.Context, s *stack.Stack, nodes []*stack.Node) error {
-	ended := make(chan error, len(nodes)+2)
-	watch := func(name string, exited <-chan struct{}) {
-		select {
-		case <-exited:
-			ended <- fmt.Errorf("%s ended by itself; see deeplink.log", name)
-		case <-ctx.Done():
+// fleet is what runs besides PostgreSQL and Redis: the identity provider, control and the edges.
+type fleet struct {
+	identity *identity
+	listener net.Listener // of the identity provider, until it serves
+	nodes    []*node      // control, then the edges
+}
+
+// node is a program that can be started again at the same address.
+type node struct {
+	name  string
+	start func(context.Context) (*stack.Node, error)
+
+	mu      sync.Mutex
+	current *stack.Node
+}
+
+func (n *node) get() *stack.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.current
+}
+
+func (n *node) url() string { return n.get().URL() }
+
+// restart replaces a process that has ended.
+func (n *node) restart(ctx context.Context) error {
+	fresh, err := n.start(ctx)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.current = fresh
+	return nil
+}
+
+// errAddressTaken is what startFleet returns if another program took a port between its choice and its use.
+var errAddressTaken = errors.New("another program took the port")
+
+// startFleet starts control and the edges at addrs, which it releases.
+func startFleet(ctx context.Context, s *stack.Stack, addrs *addresses, demo organization, dir string) (_ *fleet, err error) {
+	defer addrs.release()
+	f := new(fleet)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	if f.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	if f.identity, err = newIdentity("http://"+f.listener.Addr().String(), addrs.control.addr, filepath.Join(dir, "identity.pem")); err != nil {
+		return nil, err
+	}
+	settings := append(f.identity.portalSettings(demo.ExternalID), "CONTROL_CANARY=10s")
+	if err := f.start(ctx, "control", &addrs.control, func(ctx context.Context, addr string) (*stack.Node, error) {
+		return s.StartControl(ctx, addr, settings...)
+	}); err != nil {
+		return nil, err
+	}
+	for i := range addrs.edges {
+		if err := f.start(ctx, "edge", &addrs.edges[i], func(ctx context.Context, addr string) (*stack.Node, error) {
+			return s.StartEdge(ctx, addr)
+		}); err != nil {
+			return nil, err
 		}
 	}
-	for _, n := range nodes {
-		go watch("the program on "+n.Addr, n.Exited())
-	}
-	go watch("PostgreSQL", s.Postgres.Exited())
-	go watch("Redis", s.Redis.Exited())
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-ended:
-		return err
-	}
+	return f, nil
 }
 
-// stop ends the programs, the last started first, so that no edge loses its control before it has left.
-func stop(ctx context.Context, nodes []*stack.Node) error {
+func (f *fleet) start(ctx context.Context, program string, at *reservation, start func(context.Context, string) (*stack.Node, error)) error {
+	addr := at.addr
+	n := &node{name: program + " on " + addr, start: func(ctx context.Context) (*stack.Node, error) { return start(ctx, addr) }}
+	at.release()
+	if err := n.restart(ctx); err != nil {
+		if inUse(addr) {
+			return fmt.Errorf("%w %s: %w", errAddressTaken, addr, err)
+		}
+		return err
+	}
+	f.nodes = append(f.nodes, n)
+	return nil
+}
+
+// serve returns when ctx ends or the identity provider fails, and nothing is being restarted any more.
+func (f *fleet) serve(ctx context.Context, s *stack.Stack, log func(string, ...any)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return f.identity.serve(ctx, f.listener) })
+	keepers := []keeper{
+		{name: "PostgreSQL", exited: s.Postgres.Exited, start: s.Postgres.Start, log: log},
+		{name: "Redis", exited: s.Redis.Exited, start: s.Redis.Start, log: log},
+	}
+	for _, n := range f.nodes {
+		keepers = append(keepers, keeper{name: n.name, exited: func() <-chan struct{} { return n.get().Exited() }, start: n.restart, log: log})
+	}
+	for _, k := range keepers {
+		group.Go(func() error {
+			k.keep(ctx)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// stop ends the programs, the last one first, so that every edge can deregister while control runs.
+func (f *fleet) stop(ctx context.Context) error {
 	var errs []error
-	for i := len(nodes) - 1; i >= 0; i-- {
-		errs = append(errs, nodes[i].Stop(ctx, stopTimeout))
+	for i := len(f.nodes) - 1; i >= 0; i-- {
+		errs = append(errs, f.nodes[i].get().Stop(ctx, stopTimeout))
+	}
+	if f.listener != nil {
+		if err := f.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// folder is where everything is kept: RUN_DIR, or .run.
+// folder is where everything is stored: RUN_DIR, or .run.
 func folder() (string, error) {
 	dir := os.Getenv("RUN_DIR")
 	if dir == "" {
@@ -172,7 +233,19 @@ func folder() (string, error) {
 	return dir, os.MkdirAll(filepath.Join(dir, "bin"), 0o755)
 }
 
-// lock keeps a second `make run` out of the folder.
+// shortPath returns a path as a user of the working directory would type it.
+func shortPath(path string) string {
+	working, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	if short, err := filepath.Rel(working, path); err == nil && filepath.IsLocal(short) {
+		return short
+	}
+	return path
+}
+
+// lock refuses a second `make run` in the same folder.
 func lock(dir string) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -182,76 +255,4 @@ func lock(dir string) (unlock func(), err error) {
 		return nil, errors.Join(fmt.Errorf("another `make run` uses %s", dir), file.Close())
 	}
 	return func() { file.Close() }, nil
-}
-
-type serving struct {
-	control string
-	edges   [2]string
-}
-
-// addresses chooses where to serve: EDGE_ADDR and CONTROL_ADDR when they are set; the second edge takes the next free port
-// after the first.
-func addresses() (serving, error) {
-	edge, err := address("EDGE_ADDR", "127.0.0.1:8080", "")
-	if err != nil {
-		return serving{}, err
-	}
-	control, err := address("CONTROL_ADDR", "127.0.0.1:8081", edge)
-	if err != nil {
-		return serving{}, err
-	}
-	host, port, _ := net.SplitHostPort(edge)
-	first, _ := strconv.Atoi(port)
-	for next := first + 1; next < first+100 && next < 1<<16; next++ {
-		addr := net.JoinHostPort(host, strconv.Itoa(next))
-		if addr != control && free(addr) {
-			return serving{control: control, edges: [2]string{edge, addr}}, nil
-		}
-	}
-	return serving{}, fmt.Errorf("no free port for the second edge within 100 after %s", edge)
-}
-
-// address returns the setting, with 127.0.0.1 where it names no host and a free port where that is 0. Without one it returns
-// the usual address, or a free port when that is in use.
-func address(setting, usual, taken string) (string, error) {
-	if wish := os.Getenv(setting); wish != "" {
-		host, port, err := net.SplitHostPort(wish)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", setting, err)
-		}
-		if host == "" || host == "0.0.0.0" || host == "::" {
-			host = "127.0.0.1"
-		}
-		if port != "0" {
-			return net.JoinHostPort(host, port), nil
-		}
-	} else if usual != taken && free(usual) {
-		return usual, nil
-	}
-	return daemon.FreeAddr()
-}
-
-func free(addr string) bool {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return false
-	}
-	return ln.Close() == nil
-}
-
-func writeJSON(file string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return replace(file, append(text, '\n'))
-}
-
-// replace gives file its content in one step: who reads it finds all of it or nothing, even when we are killed meanwhile. It holds keys,
-// so only its owner may read it.
-func replace(file string, content []byte) error {
-	if err := os.WriteFile(file+".new", content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
 }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"deeplink/shared/daemon"
+	"deeplink/shared/devservers"
 )
 
 // readyTimeout bounds how long a program may take until it serves.
@@ -16,7 +16,7 @@ const readyTimeout = 30 * time.Second
 
 // Node is a control or an edge that runs as a process.
 type Node struct {
-	*daemon.Program
+	*devservers.Program
 	// Addr is where it serves, Admin where its health and metrics are: host and port.
 	Addr, Admin string
 }
@@ -37,7 +37,7 @@ func (s *Stack) StartControl(ctx context.Context, addr string, settings ...strin
 
 // LaunchControl is StartControl without the wait.
 func (s *Stack) LaunchControl(addr string, settings ...string) (*Node, error) {
-	admin, err := daemon.FreeAddr()
+	admin, err := devservers.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (s *Stack) StartEdge(ctx context.Context, addr string, settings ...string) 
 
 // LaunchEdge is StartEdge without the wait.
 func (s *Stack) LaunchEdge(addr string, settings ...string) (*Node, error) {
-	admin, err := daemon.FreeAddr()
+	admin, err := devservers.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s *Stack) LaunchEdge(addr string, settings ...string) (*Node, error) {
 }
 
 func (s *Stack) launch(program, addr, admin string, settings []string) (*Node, error) {
-	process, err := daemon.StartProgram(filepath.Join(s.options.Bin, program), nil, s.environment(settings...), s.options.Output)
+	process, err := devservers.StartProgram(filepath.Join(s.options.Bin, program), nil, s.environment(settings...), s.options.Output)
 	if err != nil {
 		return nil, err
 	}

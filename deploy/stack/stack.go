@@ -16,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"deeplink/shared/daemon"
+	"deeplink/shared/devservers"
 )
 
 // Options say what a stack is made of.
@@ -35,8 +35,8 @@ type Options struct {
 
 // Stack is a running Deeplink. Its methods may be called from several goroutines; Close must be the last.
 type Stack struct {
-	Postgres *daemon.Postgres
-	Redis    *daemon.Redis
+	Postgres *devservers.Postgres
+	Redis    *devservers.Redis
 	// Owner reaches the database as its owner, Control and Edge as the login roles of the programs.
 	Owner, Control, Edge string
 
@@ -73,10 +73,10 @@ func Open(ctx context.Context, options Options) (*Stack, error) {
 
 // open leaves it to Close to stop what runs when it fails.
 func (s *Stack) open(ctx context.Context) (err error) {
-	if s.Postgres, err = daemon.StartPostgres(ctx, daemon.PostgresOptions{Dir: postgresDir(s.options), Durable: s.options.Durable}); err != nil {
+	if s.Postgres, err = devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: postgresDir(s.options), Durable: s.options.Durable}); err != nil {
 		return err
 	}
-	if s.Redis, err = daemon.StartRedis(ctx, daemon.RedisOptions{Dir: filepath.Join(s.options.Dir, "redis")}); err != nil {
+	if s.Redis, err = devservers.StartRedis(ctx, devservers.RedisOptions{Dir: filepath.Join(s.options.Dir, "redis")}); err != nil {
 		return err
 	}
 	if err = s.createDatabase(ctx); err != nil {
@@ -97,6 +97,9 @@ func (s *Stack) open(ctx context.Context) (err error) {
 
 // Use makes dir the folder of all programs that are started from now on. No other method may run meanwhile.
 func (s *Stack) Use(dir string) { s.options.Bin = dir }
+
+// ServeLinksAt makes a base address LINK_BASE_URL of all programs that are started from now on. No other method may run meanwhile.
+func (s *Stack) ServeLinksAt(linkBase string) { s.options.LinkBase = linkBase }
 
 // PostgresElsewhere returns the folder of Postgres's data when it is not in that of the options, because PostgreSQL's user cannot
 // reach it there, and "" otherwise.

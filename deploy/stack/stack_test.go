@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"deeplink/shared/daemon"
+	"deeplink/shared/devservers"
 )
 
-// An Open that fails once panicked where it cleans up, so that nobody saw why.
-func TestOpenThatFailsSaysWhy(t *testing.T) {
+// TestFailedOpenReturnsItsCause: its cleanup panicked once and hid the cause.
+func TestFailedOpenReturnsItsCause(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -20,8 +20,8 @@ func TestOpenThatFailsSaysWhy(t *testing.T) {
 	}
 }
 
-// Without a control the migration fails, and the servers run by then.
-func TestOpenThatFailsLeavesNoServer(t *testing.T) {
+// TestFailedOpenLeavesNoServer: without a control the migration fails while the servers run.
+func TestFailedOpenLeavesNoServer(t *testing.T) {
 	t.Parallel()
 	dir := reachable(t)
 	if s, err := Open(t.Context(), Options{Dir: dir, Bin: filepath.Join(dir, "none")}); !errors.Is(err, os.ErrNotExist) || s != nil {
@@ -42,7 +42,7 @@ func TestPostgresIsElsewhereOnlyOutsideTheFolder(t *testing.T) {
 		{filepath.Join(dir, "postgres"), ""},
 		{"/var/lib/deeplink-0123456789ab", "/var/lib/deeplink-0123456789ab"},
 	} {
-		s := &Stack{Postgres: &daemon.Postgres{Dir: c.data}, options: Options{Dir: dir}}
+		s := &Stack{Postgres: &devservers.Postgres{Dir: c.data}, options: Options{Dir: dir}}
 		if got := s.PostgresElsewhere(); got != c.expected {
 			t.Errorf("data in %s: %q, expected %q", c.data, got, c.expected)
 		}

@@ -1,5 +1,5 @@
-// Package admin is the private listener that both programs have for their operator: health, readiness, metrics and
-// profiles. It has no authentication and belongs on an address that the public cannot reach.
+// Package admin serves health, readiness, metrics and profiles of both programs to their operator. It has no authentication: bind it to an
+// address that the public cannot reach.
 package admin
 
 import (
@@ -20,13 +20,12 @@ import (
 const (
 	// writeTimeout leaves room for a CPU profile of a minute.
 	writeTimeout = 90 * time.Second
-	// shutdownTimeout is short: nobody loses anything when a scrape is cut off.
+	// shutdownTimeout is short, because an interrupted scrape does no harm.
 	shutdownTimeout = time.Second
 )
 
-// Serve answers on ln until ctx ends and then returns nil within a second; it closes ln. Otherwise it returns why
-// serving failed. ready is called for each /readyz, by several goroutines at once: its error is the reason that the
-// operator reads.
+// Serve serves on ln until ctx ends, then closes ln and returns nil within a second. It returns an error if serving fails. It calls ready
+// for each /readyz, concurrently; the text of its error is the response to the operator.
 func Serve(ctx context.Context, ln net.Listener, ready func() error, metrics *prometheus.Registry) error {
 	server := &http.Server{
 		Handler:           handler(ready, metrics),
@@ -82,7 +81,7 @@ func handler(ready func() error, metrics *prometheus.Registry) http.Handler {
 	return identify(mux)
 }
 
-// readOnly answers 405 to everything but GET and HEAD. The mux could do so itself, but not with an envelope.
+// readOnly responds with 405 to methods other than GET and HEAD. The mux could do this, but without an envelope.
 func readOnly(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -94,15 +93,17 @@ func readOnly(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// identify gives every response an X-Request-Id.
+// identify gives every response an X-Request-Id and the version header of both programs. net/http itself answers what it cannot parse, in
+// plain text: only the operator's own tools reach this address.
 func identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get(requestid.Header)
-		if !requestid.Valid(id) {
+		id := requestid.Sent(r.Header.Values(requestid.Header))
+		if id == "" {
 			r.Header.Del(requestid.Header)
 			id = requestid.New()
 		}
 		w.Header().Set(requestid.Header, id)
+		w.Header().Set("Deeplink-Version", "1")
 		next.ServeHTTP(w, r)
 	})
 }
@@ -116,6 +117,6 @@ func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	w.Header().Set("Content-Type", envelope.ContentType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	// A reader that is gone is nobody's error.
+	// A failed write means that the client has disconnected.
 	_, _ = w.Write(body)
 }

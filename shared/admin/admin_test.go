@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -76,7 +77,7 @@ func (l *listener) ask(t *testing.T, method, path, id string) (*http.Response, s
 	return response, string(body)
 }
 
-func TestRoutesAnswer(t *testing.T) {
+func TestRoutesRespond(t *testing.T) {
 	t.Parallel()
 	metrics := admin.Metrics("test")
 	requests := prometheus.NewCounter(prometheus.CounterOpts{Name: "deeplink_test_total", Help: "For this test."})
@@ -108,7 +109,7 @@ func TestRoutesAnswer(t *testing.T) {
 	}
 }
 
-func TestReadinessFollowsTheReason(t *testing.T) {
+func TestReadyzReportsTheError(t *testing.T) {
 	t.Parallel()
 	l := start(t, admin.Metrics("test"))
 	reason := errors.New("no lease since 4 s")
@@ -139,7 +140,7 @@ func TestErrorsAreEnvelopes(t *testing.T) {
 
 func checkError(t *testing.T, l *listener, method, path string, status int, message string) {
 	t.Helper()
-	for sent, echoed := range map[string]string{"": "", "my-id": "my-id", "not valid": ""} {
+	for sent, echoed := range map[string]string{"": "", "my-id": "my-id", `a "b" <c>`: `a "b" <c>`, "not\tvalid": "", strings.Repeat("x", 256): ""} {
 		response, body := l.ask(t, method, path, sent)
 		var got envelope.Envelope
 		if err := json.Unmarshal([]byte(body), &got); err != nil {
@@ -156,6 +157,9 @@ func checkError(t *testing.T, l *listener, method, path string, status int, mess
 		}
 		if kind := response.Header.Get("Content-Type"); kind != envelope.ContentType {
 			t.Errorf("%s %s: content type %q", method, path, kind)
+		}
+		if version := response.Header.Values("Deeplink-Version"); !slices.Equal(version, []string{"1"}) {
+			t.Errorf("%s %s: Deeplink-Version %q, expected 1", method, path, version)
 		}
 		id := response.Header.Get(requestid.Header)
 		if !requestid.Valid(id) || (echoed != "" && id != echoed) || id == sent && echoed == "" {
@@ -200,7 +204,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestServeReportsALostListener(t *testing.T) {
+func TestServeReturnsTheErrorOfAClosedListener(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -213,20 +217,20 @@ func TestServeReportsALostListener(t *testing.T) {
 	}
 }
 
-func TestAFailureIsForgottenWhenNothingIsAsked(t *testing.T) {
+func TestPulseIsUpAgainAMinuteAfterAFailureWithoutFurtherRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var p admin.Pulse
-		p.Heard(errors.New("no answer"))
+		p.Record(errors.New("no answer"))
 		time.Sleep(time.Second)
 		if p.Up() {
 			t.Error("up a second after a failure")
 		}
-		p.Heard(nil)
+		p.Record(nil)
 		if !p.Up() {
 			t.Error("down after a success")
 		}
-		p.Heard(errors.New("no answer"))
+		p.Record(errors.New("no answer"))
 		time.Sleep(2 * time.Minute)
 		if !p.Up() {
 			t.Error("down two minutes after a failure that nothing followed")

@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// liveHeap is what was alive in the heap at the last collection.
+// liveHeap is the memory that was live at the last garbage collection.
 var liveHeap = regexp.MustCompile(`^/gc/heap/live:bytes$`)
 
-// Metrics returns a registry that already collects the Go runtime, the process and which build it is.
+// Metrics returns a registry with collectors for the Go runtime, the process and the build.
 func Metrics(program string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -26,7 +26,7 @@ func Metrics(program string) *prometheus.Registry {
 	return registry
 }
 
-// buildInfo says what was built. The revision is empty for a build outside a repository, or with -buildvcs=false.
+// buildInfo exports version and revision. The revision is empty for a build outside a repository, or with -buildvcs=false.
 func buildInfo(program string) prometheus.Collector {
 	labels := prometheus.Labels{"program": program, "version": "", "revision": "", "goversion": ""}
 	if build, ok := debug.ReadBuildInfo(); ok {
@@ -42,10 +42,10 @@ func buildInfo(program string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// RedisUp is a gauge that is 1 while Redis answers for one of the uses that a program has for it, and 0 otherwise.
+// RedisUp returns a gauge for one use of Redis by a program: 1 while up returns true, otherwise 0.
 func RedisUp(use string, up func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "deeplink_redis_up", Help: "0 when Redis did not answer last, and that is less than a minute ago, otherwise 1, by what it is asked for.",
+		Name: "deeplink_redis_up", Help: "Whether Redis responds, per use: 0 from a failure (for limits: repeated failures) until the next response or for one minute, otherwise 1.",
 		ConstLabels: prometheus.Labels{"use": use},
 	}, func() float64 {
 		if up() {
@@ -55,16 +55,16 @@ func RedisUp(use string, up func() bool) prometheus.Collector {
 	})
 }
 
-// failureLasts is how long a failure counts when nothing is asked after it: on a quiet night nobody finds out that Redis is back.
+// failureLasts is how long a failure counts if no further request follows: without requests nothing shows that Redis is back.
 const failureLasts = time.Minute
 
-// Pulse is how the last of some exchanges went. The zero value is well.
+// Pulse holds the outcome of the last of several requests to a server. The zero value counts as a success.
 type Pulse struct {
-	failed atomic.Int64 // when the last one failed, in nanoseconds since 1970; 0 when it did not
+	failed atomic.Int64 // when the last request failed, in nanoseconds since 1970; 0 if it succeeded
 }
 
-// Heard notes how one went.
-func (p *Pulse) Heard(err error) {
+// Record stores the outcome of a request.
+func (p *Pulse) Record(err error) {
 	var at int64
 	if err != nil {
 		at = time.Now().UnixNano()
@@ -72,7 +72,7 @@ func (p *Pulse) Heard(err error) {
 	p.failed.Store(at)
 }
 
-// Up reports whether the last one went well, or is a minute ago.
+// Up reports whether the last request succeeded, or failed more than a minute ago.
 func (p *Pulse) Up() bool {
 	at := p.failed.Load()
 	return at == 0 || time.Since(time.Unix(0, at)) > failureLasts
@@ -80,20 +80,20 @@ func (p *Pulse) Up() bool {
 
 var (
 	postgresConnections = poolDescription("deeplink_postgres_pool_connections", "Connections to Postgres, by pool and state.", "state")
-	postgresMost        = poolDescription("deeplink_postgres_pool_connections_max", "How many connections a pool may have.")
-	postgresAcquires    = poolDescription("deeplink_postgres_pool_acquires_total", "Connections that were taken from a pool.")
-	postgresWaits       = poolDescription("deeplink_postgres_pool_waits_total", "Connections that had to be waited for, because all were in use or had to be made.")
-	postgresWaited      = poolDescription("deeplink_postgres_pool_wait_seconds_total", "How long connections were waited for.")
-	postgresGivenUp     = poolDescription("deeplink_postgres_pool_acquires_canceled_total", "Waits for a connection that were given up.")
+	postgresMost        = poolDescription("deeplink_postgres_pool_connections_max", "Maximum connections of a pool.")
+	postgresAcquires    = poolDescription("deeplink_postgres_pool_acquires_total", "Connections acquired from a pool.")
+	postgresWaits       = poolDescription("deeplink_postgres_pool_waits_total", "Acquires that waited, because all connections were in use or a new one was opened.")
+	postgresWaited      = poolDescription("deeplink_postgres_pool_wait_seconds_total", "Time spent waiting for a connection.")
+	postgresGivenUp     = poolDescription("deeplink_postgres_pool_acquires_canceled_total", "Acquires that were canceled while waiting.")
 	redisConnections    = poolDescription("deeplink_redis_pool_connections", "Connections to Redis, by pool and state.", "state")
-	redisTimeouts       = poolDescription("deeplink_redis_pool_timeouts_total", "Waits for a connection to Redis that ended without one.")
+	redisTimeouts       = poolDescription("deeplink_redis_pool_timeouts_total", "Acquires of a Redis connection that timed out.")
 )
 
 func poolDescription(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append([]string{"pool"}, labels...), nil)
 }
 
-// Pools collects the use of pools, which say it themselves, each by its name.
+// Pools collects the statistics of connection pools by name.
 type Pools struct {
 	Postgres map[string]func() *pgxpool.Stat
 	Redis    map[string]func() *redis.PoolStats

@@ -1,6 +1,5 @@
-// Package apikey defines the form of an API key (decisions.md 6): prefix, 256 random bits, checksum. It makes keys, tells
-// a well-formed one from junk without a query, and gives what is stored and shown instead of the key. It does not know
-// which keys exist.
+// Package apikey defines the format of an API key: prefix, 256 random bits, checksum. It generates keys, rejects malformed ones without a
+// query, and returns the hash to store and the masked form to show. It does not know which keys exist. control and bench/fill use it.
 package apikey
 
 import (
@@ -11,7 +10,7 @@ import (
 	"math/bits"
 )
 
-// Tier is the surface a key opens (interface.md 2). Its values are those of the portal's paths and of the database.
+// Tier is the part of the API that a key gives access to. Its values are those of the portal's paths and of the database.
 type Tier string
 
 // The tiers.
@@ -41,13 +40,13 @@ var inAlphabet = func() (table [256]bool) {
 	return table
 }()
 
-// ParseTier reads a tier as it stands in a path, in upper case.
+// ParseTier reads a tier from a path, where it is in upper case.
 func ParseTier(s string) (Tier, bool) {
 	tier := Tier(s)
 	return tier, tier == Server || tier == Client
 }
 
-// Prefix returns what every key of the tier begins with. It is empty for a tier that is neither Server nor Client.
+// Prefix returns the prefix of the keys of the tier. It is empty for a tier that is neither Server nor Client.
 func Prefix(tier Tier) string {
 	switch tier {
 	case Server:
@@ -58,8 +57,7 @@ func Prefix(tier Tier) string {
 	return ""
 }
 
-// New returns a fresh raw key of the tier, which must be Server or Client. It is the only time the key exists in the
-// clear: store Hash, show Display.
+// New returns a new raw key of the tier, which must be Server or Client. Only the caller ever has the raw key: store Hash, show Display.
 func New(tier Tier) string {
 	var secret [32]byte
 	rand.Read(secret[:]) // never fails, by its contract
@@ -87,8 +85,8 @@ func encode(tier Tier, secret [32]byte) string {
 	return string(raw)
 }
 
-// Parse reports whether raw has the form of a key, checksum included, and of which tier. It allocates nothing and asks
-// nobody, so that junk costs no query. The tier that counts is the one stored with the key's hash.
+// Parse reports whether raw has the format of a key, checksum included, and its tier. It runs no query and allocates nothing, so that
+// malformed keys cost little. For authorization use the tier that is stored with the key's hash.
 func Parse(raw string) (Tier, bool) {
 	if len(raw) != length {
 		return "", false
@@ -114,13 +112,13 @@ func Parse(raw string) (Tier, bool) {
 	return tier, true
 }
 
-// Hash returns what is stored and looked up in place of the key: its SHA-256. 256 random bits need no slow hash.
+// Hash returns the SHA-256 of a key, which is stored and looked up instead of the key. A key of 256 random bits needs no slow hash.
 func Hash(raw string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(raw))
 }
 
 // Display returns the masked form of a key: its prefix, an ellipsis and its last four characters. It is empty when raw
-// is not a key, so that it can never show more of something else.
+// is not a key, so that it never reveals part of another secret.
 func Display(raw string) string {
 	tier, ok := Parse(raw)
 	if !ok {

@@ -16,7 +16,7 @@ var known = map[Tier]string{
 
 const highest = "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1"
 
-func TestEncodeGivesTheKnownKeys(t *testing.T) {
+func TestEncodeReturnsKnownKeys(t *testing.T) {
 	t.Parallel()
 	var ones [32]byte
 	for i := range ones {
@@ -73,7 +73,7 @@ func TestSecretHolds256Bits(t *testing.T) {
 	}
 }
 
-func TestParseRefusesJunk(t *testing.T) {
+func TestParseRejectsMalformedKeys(t *testing.T) {
 	t.Parallel()
 	good := known[Server]
 	junk := map[string]string{
@@ -129,7 +129,7 @@ func TestDisplayShowsPrefixAndLastFour(t *testing.T) {
 	}
 }
 
-func TestParseTierTakesTheTwoNamesOnly(t *testing.T) {
+func TestParseTierAcceptsOnlyTheTwoNames(t *testing.T) {
 	t.Parallel()
 	for s, expected := range map[string]bool{
 		"SERVER": true, "CLIENT": true, "server": false, "Client": false, "": false, "SERVER ": false, "ADMIN": false,
@@ -150,7 +150,7 @@ func TestParseAllocatesNothing(t *testing.T) {
 	}
 }
 
-func FuzzParseAcceptsOnlyWhatTheRuleSays(f *testing.F) {
+func FuzzParseAgreesWithThePattern(f *testing.F) {
 	f.Add(known[Server])
 	f.Add(known[Client])
 	f.Add("svc_api_")

@@ -1,5 +1,5 @@
-// Package batch sends to a server together what is asked for at the same time. Nobody waits while nobody else asks, and the more there
-// are, the less each costs.
+// Package batch sends concurrent requests to a server in batches. A single request is sent at once. While all senders are busy requests
+// queue, and the next free sender takes many of them in one batch, so the cost per request falls as load rises.
 package batch
 
 import (
@@ -8,133 +8,134 @@ import (
 	"sync"
 )
 
-// Lines are a few ways to a server. A question that finds a line free is sent at once, by itself. While all lines are taken questions
-// wait, and whoever leaves a line hands it to the first of those who wait, who takes the others along. It is safe for concurrent use.
-type Lines[Q any] struct {
-	lines, most int
-	send        func(ctx context.Context, all []Q)
+// Batcher limits the number of concurrent batches. A request that finds a free sender is sent at once, by itself. While all senders are
+// busy requests queue. A caller that finishes its batch releases its sender to the first queued request, whose caller then sends the
+// queued requests as one batch. Batcher is safe for concurrent use.
+type Batcher[Q any] struct {
+	senders, most int
+	send          func(ctx context.Context, all []Q)
 
 	mu    sync.Mutex
-	taken int // of the lines
-	queue []*question[Q]
+	busy  int // senders in use
+	queue []*request[Q]
 }
 
-// New returns so many lines, over each of which send asks at most so many questions at once. It leaves the answers in them, and has the
-// context of the first, for which it is called.
-func New[Q any](lines, most int, send func(ctx context.Context, all []Q)) *Lines[Q] {
-	return &Lines[Q]{lines: max(1, lines), most: most, send: send}
+// New returns a Batcher that runs at most senders batches at a time, each of at most most requests. send must store the results in the
+// requests. Its context is that of the first request of the batch.
+func New[Q any](senders, most int, send func(ctx context.Context, all []Q)) *Batcher[Q] {
+	return &Batcher[Q]{senders: max(1, senders), most: most, send: send}
 }
 
-// question is one that was asked, and who asks.
-type question[Q any] struct {
-	asked Q
-	turn  chan turn // has room for all that is ever sent
+// request is a queued call of Do.
+type request[Q any] struct {
+	value Q
+	event chan event // one slot: a queued request gets one event
 }
 
-// turn is what whoever waits is told.
-type turn int
+// event ends the wait of a queued request.
+type event int
 
 const (
-	answered turn = iota
-	hasLine
+	done      event = iota // another caller has sent the request
+	hasSender              // the caller has a sender and must send
 )
 
-// Do has q sent and returns when it is answered. The error is that of ctx, if it ended while q waited.
-func (l *Lines[Q]) Do(ctx context.Context, q Q) error {
-	asked := &question[Q]{q, make(chan turn, 1)}
-	if !l.enter(asked) {
+// Do sends q, alone or in a batch, and returns when send has returned. The error is that of ctx if it ended while q was queued.
+func (b *Batcher[Q]) Do(ctx context.Context, q Q) error {
+	r := &request[Q]{q, make(chan event, 1)}
+	if !b.enter(r) {
 		select {
 		case <-ctx.Done():
-			if l.leave(asked) {
+			if b.leave(r) {
 				return ctx.Err()
 			}
-			if <-asked.turn == hasLine {
-				l.handOn()
+			if <-r.event == hasSender {
+				b.release()
 				return ctx.Err()
 			}
 			return nil
-		case told := <-asked.turn:
-			if told == answered {
+		case e := <-r.event:
+			if e == done {
 				return nil
 			}
-			// Others would go with it, and have no more time than it has.
+			// The context of this request would apply to the whole batch.
 			if ctx.Err() != nil {
-				l.handOn()
+				b.release()
 				return ctx.Err()
 			}
 		}
 	}
-	l.sendWithOthers(ctx, asked)
+	b.sendBatch(ctx, r)
 	return nil
 }
 
-// Load is how many lines are taken, and how many questions wait for one.
-func (l *Lines[Q]) Load() (taken, waiting int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.taken, len(l.queue)
+// Load returns how many senders are busy and how many requests are queued.
+func (b *Batcher[Q]) Load() (busy, queued int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.busy, len(b.queue)
 }
 
-// enter takes a free line, or the last place in the queue.
-func (l *Lines[Q]) enter(q *question[Q]) (line bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.taken < l.lines {
-		l.taken++
+// enter takes a free sender, or appends the request to the queue.
+func (b *Batcher[Q]) enter(r *request[Q]) (hasSender bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.busy < b.senders {
+		b.busy++
 		return true
 	}
-	l.queue = append(l.queue, q)
+	b.queue = append(b.queue, r)
 	return false
 }
 
-// leave takes q out of the queue. It is false when q is not in it any more: then it is told what became of it.
-func (l *Lines[Q]) leave(q *question[Q]) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.Index(l.queue, q)
+// leave removes r from the queue. It returns false if r is no longer in the queue: then r gets an event.
+func (b *Batcher[Q]) leave(r *request[Q]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.queue, r)
 	if i < 0 {
 		return false
 	}
-	l.queue = slices.Delete(l.queue, i, i+1)
+	b.queue = slices.Delete(b.queue, i, i+1)
 	return true
 }
 
-// handOn gives the line to the first of the queue, or gives it up.
-func (l *Lines[Q]) handOn() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) == 0 {
-		l.taken--
+// release passes the sender to the first queued request, or frees it.
+func (b *Batcher[Q]) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		b.busy--
 		return
 	}
-	next := l.queue[0]
-	l.queue = slices.Delete(l.queue, 0, 1)
-	next.turn <- hasLine
+	next := b.queue[0]
+	b.queue = slices.Delete(b.queue, 0, 1)
+	next.event <- hasSender
 }
 
-// company takes those out of the queue who are to go with the one that has the line.
-func (l *Lines[Q]) company() []*question[Q] {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := min(len(l.queue), l.most-1)
-	taken := slices.Clone(l.queue[:n])
-	l.queue = slices.Delete(l.queue, 0, n)
-	return taken
+// collect removes the queued requests that fit into the batch of a request that has a sender.
+func (b *Batcher[Q]) collect() []*request[Q] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.queue), b.most-1)
+	collected := slices.Clone(b.queue[:n])
+	b.queue = slices.Delete(b.queue, 0, n)
+	return collected
 }
 
-// sendWithOthers has first, which has a line, answered together with whoever goes with it, and hands the line on.
-func (l *Lines[Q]) sendWithOthers(ctx context.Context, first *question[Q]) {
-	others := l.company()
+// sendBatch sends first, which has a sender, together with queued requests. Then it releases the sender.
+func (b *Batcher[Q]) sendBatch(ctx context.Context, first *request[Q]) {
+	others := b.collect()
 	defer func() {
-		l.handOn()
-		for _, q := range others {
-			q.turn <- answered
+		b.release()
+		for _, r := range others {
+			r.event <- done
 		}
 	}()
 	all := make([]Q, 1, 1+len(others))
-	all[0] = first.asked
-	for _, q := range others {
-		all = append(all, q.asked)
+	all[0] = first.value
+	for _, r := range others {
+		all = append(all, r.value)
 	}
-	l.send(ctx, all)
+	b.send(ctx, all)
 }

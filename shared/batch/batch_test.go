@@ -10,21 +10,21 @@ import (
 
 const bound = 10 * time.Second
 
-// square is a question whose answer shows whether it is its own.
+// square is a request whose result shows whether it belongs to the request.
 type square struct{ of, is int }
 
-// server answers once it is let. It notes how many it was asked at once.
+// server handles batches after let is closed. It records the sizes of the batches.
 type server struct {
-	lines *Lines[*square]
-	let   chan struct{}
+	batcher *Batcher[*square]
+	let     chan struct{}
 
 	mu    sync.Mutex
 	sizes []int
 }
 
-func newServer(lines, most int) *server {
+func newServer(senders, most int) *server {
 	s := &server{let: make(chan struct{})}
-	s.lines = New(lines, most, func(ctx context.Context, all []*square) {
+	s.batcher = New(senders, most, func(ctx context.Context, all []*square) {
 		s.mu.Lock()
 		s.sizes = append(s.sizes, len(all))
 		s.mu.Unlock()
@@ -40,7 +40,7 @@ func newServer(lines, most int) *server {
 	return s
 }
 
-// sent waits until so many questions or batches of them are under way or answered: who has a line looks only then who goes along.
+// sent waits until trips batches have been started. A request that has a sender collects others only when it starts its batch.
 func (s *server) sent(t *testing.T, trips int) {
 	t.Helper()
 	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
@@ -51,76 +51,76 @@ func (s *server) sent(t *testing.T, trips int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d round trips have begun, expected %d", n, trips)
+			t.Fatalf("%d round trips have started, expected %d", n, trips)
 		}
 	}
 }
 
-// loaded waits until so many lines are taken and so many questions wait.
-func (s *server) loaded(t *testing.T, taken, waiting int) {
+// loaded waits until busy senders are in use and queued requests wait.
+func (s *server) loaded(t *testing.T, busy, queued int) {
 	t.Helper()
 	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
-		gotTaken, gotWaiting := s.lines.Load()
-		if gotTaken == taken && gotWaiting == waiting {
+		gotBusy, gotQueued := s.batcher.Load()
+		if gotBusy == busy && gotQueued == queued {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d lines are taken and %d questions wait, expected %d and %d", gotTaken, gotWaiting, taken, waiting)
+			t.Fatalf("%d lines are taken and %d questions wait, expected %d and %d", gotBusy, gotQueued, busy, queued)
 		}
 	}
 }
 
-func TestManyAtOnceAreEachAnsweredTheirOwn(t *testing.T) {
+func TestConcurrentRequestsEachGetTheirOwnResult(t *testing.T) {
 	t.Parallel()
-	const lines, most = 3, 10
-	s := newServer(lines, most)
+	const senders, most = 3, 10
+	s := newServer(senders, most)
 	var group sync.WaitGroup
-	for i := range lines + 4*most {
+	for i := range senders + 4*most {
 		group.Go(func() {
 			q := &square{of: i}
-			if err := s.lines.Do(context.Background(), q); err != nil || q.is != i*i {
+			if err := s.batcher.Do(context.Background(), q); err != nil || q.is != i*i {
 				t.Errorf("%d: %d, %v", i, q.is, err)
 			}
 		})
-		s.loaded(t, min(i+1, lines), max(0, i+1-lines))
-		s.sent(t, min(i+1, lines))
+		s.loaded(t, min(i+1, senders), max(0, i+1-senders))
+		s.sent(t, min(i+1, senders))
 	}
 	close(s.let)
 	group.Wait()
 	s.loaded(t, 0, 0)
-	// Each of the first three had a line to itself. Who waited went by ten, but for what one line left to the others.
-	if trips := len(s.sizes); trips > lines+4+lines {
-		t.Errorf("%d questions took %d round trips: %v", lines+4*most, trips, s.sizes)
+	// Each of the first three was sent alone. The queued ones were sent ten at a time, except for the rest that was left to other senders.
+	if trips := len(s.sizes); trips > senders+4+senders {
+		t.Errorf("%d requests took %d round trips: %v", senders+4*most, trips, s.sizes)
 	}
 	for i, size := range s.sizes {
-		if size > most || i < lines && size != 1 {
-			t.Errorf("%v were sent at once, expected 1 by each line first, and then %d at most", s.sizes, most)
+		if size > most || i < senders && size != 1 {
+			t.Errorf("batches of %v, expected one request in each of the first batches, then at most %d", s.sizes, most)
 		}
 	}
 }
 
-func TestWhoGivesUpKeepsNobodyWaiting(t *testing.T) {
+func TestCanceledRequestDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	s := newServer(1, 10)
 	var group sync.WaitGroup
-	ask := func(expected error) (cancel context.CancelFunc) {
+	do := func(expected error) (cancel context.CancelFunc) {
 		ctx, cancel := context.WithCancel(context.Background())
 		group.Go(func() {
-			if err := s.lines.Do(ctx, &square{}); !errors.Is(err, expected) {
-				t.Errorf("who gave up got %v, expected %v", err, expected)
+			if err := s.batcher.Do(ctx, &square{}); !errors.Is(err, expected) {
+				t.Errorf("the canceled request got %v, expected %v", err, expected)
 			}
 		})
 		return cancel
 	}
-	end := ask(nil)
+	end := do(nil)
 	s.loaded(t, 1, 0)
 	s.sent(t, 1)
-	first := ask(context.Canceled)
+	first := do(context.Canceled)
 	s.loaded(t, 1, 1)
 	patient := make(chan int, 1)
 	group.Go(func() {
 		q := &square{of: 3}
-		if err := s.lines.Do(context.Background(), q); err != nil {
+		if err := s.batcher.Do(context.Background(), q); err != nil {
 			t.Error(err)
 		}
 		patient <- q.is
@@ -128,24 +128,24 @@ func TestWhoGivesUpKeepsNobodyWaiting(t *testing.T) {
 	s.loaded(t, 1, 2)
 	first()
 	s.loaded(t, 1, 1)
-	end() // its round trip ends
+	end() // its batch ends
 	s.loaded(t, 1, 0)
 	close(s.let)
 	if got := <-patient; got != 9 {
-		t.Errorf("who waited got %d, expected 9", got)
+		t.Errorf("the queued request got %d, expected 9", got)
 	}
 	group.Wait()
 	s.loaded(t, 0, 0)
 }
 
-// tooLate is a context that ends in the moment in which its question is handed the line.
+// tooLate is a context that ends at the moment when its request gets the sender.
 type tooLate struct {
 	context.Context
-	hand func()
+	release func()
 }
 
 func (c tooLate) Done() <-chan struct{} {
-	c.hand()
+	c.release()
 	ended := make(chan struct{})
 	close(ended)
 	return ended
@@ -153,33 +153,33 @@ func (c tooLate) Done() <-chan struct{} {
 
 func (c tooLate) Err() error { return context.Canceled }
 
-// TestLineIsHandedOnByWhomItReachesTooLate has questions given up in the moment in which they are handed the line, which they may see in
-// either order.
-func TestLineIsHandedOnByWhomItReachesTooLate(t *testing.T) {
+// TestRequestThatEndsWhenItGetsTheSenderReleasesIt cancels requests at the moment when they get the sender. Do may see the two events
+// in either order.
+func TestRequestThatEndsWhenItGetsTheSenderReleasesIt(t *testing.T) {
 	t.Parallel()
 	s := newServer(1, 10)
 	for range 64 {
-		if !s.lines.enter(&question[*square]{}) {
-			t.Fatal("the line was not given back")
+		if !s.batcher.enter(&request[*square]{}) {
+			t.Fatal("the sender was not released")
 		}
-		if err := s.lines.Do(tooLate{t.Context(), sync.OnceFunc(s.lines.handOn)}, &square{}); !errors.Is(err, context.Canceled) {
-			t.Errorf("who came too late got %v, expected %v", err, context.Canceled)
+		if err := s.batcher.Do(tooLate{t.Context(), sync.OnceFunc(s.batcher.release)}, &square{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("the late request got %v, expected %v", err, context.Canceled)
 		}
 	}
 	s.loaded(t, 0, 0)
 	if len(s.sizes) != 0 {
-		t.Errorf("%d were sent whose time was over", len(s.sizes))
+		t.Errorf("%d canceled requests were sent", len(s.sizes))
 	}
 }
 
-func TestPanicKeepsNoLine(t *testing.T) {
+func TestPanicReleasesTheSender(t *testing.T) {
 	t.Parallel()
-	lines := New(1, 10, func(context.Context, []*square) { panic("on the way") })
+	b := New(1, 10, func(context.Context, []*square) { panic("in send") })
 	func() {
 		defer func() { recover() }()
-		_ = lines.Do(t.Context(), &square{})
+		_ = b.Do(t.Context(), &square{})
 	}()
-	if taken, _ := lines.Load(); taken != 0 {
-		t.Errorf("%d lines are taken, expected none", taken)
+	if busy, _ := b.Load(); busy != 0 {
+		t.Errorf("%d senders are busy, expected none", busy)
 	}
 }

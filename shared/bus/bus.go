@@ -1,5 +1,5 @@
-// Package bus reaches Redis as the carrier of hints: with bounds on everything, because whoever waits for Redis waits for
-// something that only makes things faster, and with a subscription that notices silence.
+// Package bus connects to Redis for hints and acknowledgements. Every operation has a short bound, because Redis only makes propagation
+// faster, and a subscription detects a silent connection.
 package bus
 
 import (
@@ -19,16 +19,16 @@ const (
 	// dialTimeout and ioTimeout bound a connection attempt and a command whose context has no nearer deadline.
 	dialTimeout = 500 * time.Millisecond
 	ioTimeout   = 200 * time.Millisecond
-	// pingEvery is how often a quiet subscription asks whether anybody is there, silence how long none may answer.
+	// pingEvery is how often a quiet subscription sends a ping. After silence without any reply the subscription counts as lost.
 	pingEvery = time.Second
 	silence   = 3 * time.Second
-	// retryFrom and retryTo bound the jittered pause before a lost subscription is made anew.
+	// retryFrom and retryTo bound the jittered pause before a lost subscription is renewed.
 	retryFrom = 50 * time.Millisecond
 	retryTo   = time.Second
 )
 
-// Open returns a client for the Redis at url, in one of redisurl.Forms. It connects when first used: a Redis that is down is
-// not an error here. A hint that is sent twice, as a Cluster's may be, is applied twice. Close it after its last user has ended.
+// Open returns a client for the Redis at url, in one of redisurl.Forms. The client connects on first use, so Open succeeds while Redis is
+// down. A Cluster may deliver a hint twice, which is harmless. Close the client after its last user has ended.
 func Open(url string) (redis.UniversalClient, error) {
 	address, err := redisurl.Parse(url)
 	if err != nil {
@@ -37,19 +37,19 @@ func Open(url string) (redis.UniversalClient, error) {
 	return address.Open(redisurl.Bounds{Dial: dialTimeout, IO: ioTimeout}), nil
 }
 
-// Hear calls on with every message of channel until ctx ends, in their order, from one goroutine. Whenever the subscription
-// is lost (an error, or nothing heard for 3 s though pings were sent) it is made anew, with jittered pauses; messages sent in
-// between are gone. status is told nil at each new subscription, and why at each loss of one.
-func Hear(ctx context.Context, client redis.UniversalClient, channel string, on func(payload string), status func(error)) {
+// Subscribe calls on with every message of channel, in order and from one goroutine, until ctx ends. When the subscription is lost (an
+// error, or no message and no reply to a ping for 3 s), Subscribe renews it after a jittered pause. Messages sent in between are lost.
+// It calls status(nil) for each new subscription, and status with the reason for each lost one.
+func Subscribe(ctx context.Context, client redis.UniversalClient, channel string, on func(payload string), status func(error)) {
 	pause := retryFrom
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := hear(ctx, client, channel, on, status)
+		start := time.Now()
+		err := receive(ctx, client, channel, on, status)
 		if ctx.Err() != nil {
 			return
 		}
 		status(err)
-		if time.Since(began) > retryTo {
+		if time.Since(start) > retryTo {
 			pause = retryFrom
 		}
 		select {
@@ -60,26 +60,26 @@ func Hear(ctx context.Context, client redis.UniversalClient, channel string, on 
 	}
 }
 
-var errSilent = errors.New("the subscription went silent")
+var errSilent = errors.New("no reply to pings on the subscription")
 
-// hear is one subscription's life. go-redis's own loop is not used: its health check only writes pings, and behind a link
-// that swallows them it noticed nothing for minutes.
-func hear(ctx context.Context, client redis.UniversalClient, channel string, on func(string), status func(error)) error {
+// receive runs one subscription until it is lost. It does not use go-redis's own receive loop: that loop's health check only writes pings
+// and does not check the replies, and on a connection that was silent it detected nothing for minutes.
+func receive(ctx context.Context, client redis.UniversalClient, channel string, on func(string), status func(error)) error {
 	sub := client.Subscribe(ctx, channel)
 	defer sub.Close()
 	// A blocked read does not end with ctx; closing the subscription ends it.
 	defer context.AfterFunc(ctx, func() { sub.Close() })()
 
-	heard := time.Now()
+	last := time.Now() // of the last message or reply
 	subscribed := false
 	for {
 		message, err := sub.ReceiveTimeout(ctx, pingEvery)
 		var timeout net.Error
 		switch {
 		case err == nil:
-			heard = time.Now()
+			last = time.Now()
 		case errors.As(err, &timeout) && timeout.Timeout():
-			if time.Since(heard) > silence {
+			if time.Since(last) > silence {
 				return errSilent
 			}
 			if err := sub.Ping(ctx); err != nil {
@@ -94,7 +94,7 @@ func hear(ctx context.Context, client redis.UniversalClient, channel string, on 
 			on(m.Payload)
 		case *redis.Subscription:
 			if subscribed {
-				// go-redis reconnected by itself: what was sent meanwhile is lost.
+				// go-redis has reconnected: messages sent meanwhile are lost.
 				status(errors.New("the subscription was interrupted"))
 			}
 			subscribed = true
@@ -103,8 +103,8 @@ func hear(ctx context.Context, client redis.UniversalClient, channel string, on 
 	}
 }
 
-// Silence keeps go-redis from logging by itself, to stderr and in a form of its own, what its callers are told anyway. It has one
-// logger for the whole process: main calls this before the first client is opened.
+// Silence turns off go-redis's own logging to stderr, because callers get the same errors. go-redis has one logger per process: main calls
+// Silence before the first client is opened.
 func Silence() { redis.SetLogger(silent{}) }
 
 type silent struct{}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
 // listener hears a channel until its test ends.
@@ -25,7 +25,7 @@ func listen(t *testing.T, url string) *listener {
 	ctx, cancel := context.WithCancel(t.Context())
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
-		Hear(ctx, client, "channel", func(payload string) {
+		Subscribe(ctx, client, "channel", func(payload string) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.heard[payload] = true
@@ -68,9 +68,9 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-func TestHintsAreHeardAgainAfterSentinelsFailedOver(t *testing.T) {
+func TestSubscriptionReceivesHintsAfterSentinelFailover(t *testing.T) {
 	t.Parallel()
-	s := testredis.NewSentinels(t)
+	s := testkit.NewSentinels(t)
 	l, sender := listen(t, s.URL()), open(t, s.URL())
 	l.hears(t, sender, "before")
 	if err := errors.Join(s.Watch[0].Kill(), s.Servers[0].Kill()); err != nil {
@@ -79,9 +79,9 @@ func TestHintsAreHeardAgainAfterSentinelsFailedOver(t *testing.T) {
 	l.hears(t, sender, "after")
 }
 
-func TestHintsAreHeardAllOverACluster(t *testing.T) {
+func TestSubscriptionReceivesHintsFromEveryNodeOfACluster(t *testing.T) {
 	t.Parallel()
-	c := testredis.NewCluster(t)
+	c := testkit.NewRedisCluster(t)
 	l := listen(t, c.URL())
 	l.hears(t, open(t, c.URL()), "from the channel's node")
 	for _, server := range c.Servers {

@@ -29,8 +29,8 @@ var appConfigFields = []field[AppConfig]{
 	member("htmlErrorPages", func(c *AppConfig) *bool { return &c.HTMLErrorPages }, readBool),
 }
 
-// ReadAppConfig reads an app config (decisions.md 5), which may be one that does not count as registered. IOS and Android
-// are nil when none of their members is set. The error is an [Invalid]; body is as for [ReadLink].
+// ReadAppConfig reads an app config, which need not be complete enough to count as registered. IOS and Android are nil when none of their
+// members is set. The error is an [Invalid]; body is as for [ReadLink].
 func ReadAppConfig(body []byte) (AppConfig, error) {
 	edits, bad := readObject(body, "", appConfigFields, nil, create)
 	if bad != nil {
@@ -58,16 +58,11 @@ func matching(pattern, otherwise string) func(json.RawMessage) (*string, error) 
 	}
 }
 
-var (
-	appScheme = matching(AppSchemePattern, "must be 2 to 32 of a-z, 0-9, +, . and -, and begin with a letter")
-	// foreignSchemes have a meaning of their own in browsers: as an app's scheme they would run code, show files or open
-	// another app. decisions.md 5 names the first six.
-	foreignSchemes = []string{"http", "https", "javascript", "data", "file", "intent", "vbscript", "blob", "about"}
-)
+var appScheme = matching(AppSchemePattern, "must be 2 to 32 of a-z, 0-9, +, . and -, and begin with a letter")
 
 func readAppScheme(value json.RawMessage) (*string, error) {
 	scheme, err := appScheme(value)
-	if err == nil && slices.Contains(foreignSchemes, *scheme) {
+	if err == nil && slices.Contains(ReservedAppSchemes, *scheme) {
 		return nil, errReserved
 	}
 	return scheme, err
@@ -78,7 +73,7 @@ var (
 	errFingerprints = fmt.Errorf("must have 1 to %d entries", MaxFingerprints)
 )
 
-// readFingerprints returns them in upper case, as assetlinks.json wants them.
+// readFingerprints returns fingerprints in upper case, as assetlinks.json requires.
 func readFingerprints(value json.RawMessage) ([]string, error) {
 	var values []json.RawMessage
 	if value[0] != '[' || json.Unmarshal(value, &values) != nil {

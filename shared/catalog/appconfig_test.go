@@ -34,7 +34,7 @@ func TestAppConfigIsKept(t *testing.T) {
 	}
 }
 
-func TestAppConfigIsRegisteredWhenItLeadsSomewhere(t *testing.T) {
+func TestAppConfigWithAnAppOrFallbackIsRegistered(t *testing.T) {
 	t.Parallel()
 	for body, expected := range map[string]bool{
 		`{}`: false, `{"ios": null, "android": null, "fallbackUrl": null, "htmlErrorPages": null}`: false, `{"htmlErrorPages": true}`: false,
@@ -89,11 +89,35 @@ var refusedAppConfigs = []struct{ body, field, complaint string }{
 	{`{"htmlErrorPages": "yes"}`, "htmlErrorPages", "must be true or false"},
 }
 
-func TestBadAppConfigsAreRefusedByField(t *testing.T) {
+func TestInvalidAppConfigsAreRejectedByField(t *testing.T) {
 	t.Parallel()
 	for _, c := range refusedAppConfigs {
 		_, err := catalog.ReadAppConfig([]byte(c.body))
 		invalid(t, c.body, err, catalog.Invalid{Fields: []catalog.FieldError{{Field: c.field, Message: c.field + " " + c.complaint}}})
+	}
+}
+
+// reservedSchemes is the list that the interface documents, not a copy of the one in the code: a scheme that is lost there fails here.
+var reservedSchemes = []string{
+	"about", "blob", "chrome", "content", "data", "file", "filesystem", "ftp", "http", "https", "intent", "itms", "itms-apps",
+	"itms-appss", "itms-services", "jar", "javascript", "mailto", "market", "resource", "sms", "tel", "vbscript", "view-source", "ws",
+	"wss",
+}
+
+func TestReservedSchemesAreRejectedForBothPlatforms(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range reservedSchemes {
+		for _, platform := range []string{"ios", "android"} {
+			body := fmt.Sprintf(`{%q: {"scheme": %q}}`, platform, scheme)
+			_, err := catalog.ReadAppConfig([]byte(body))
+			field := platform + ".scheme"
+			invalid(t, body, err, catalog.Invalid{Fields: []catalog.FieldError{{Field: field, Message: field + " is reserved"}}})
+		}
+	}
+	for _, scheme := range []string{"shop", "tel2", "com.example.market", "itms-app", "smsx"} {
+		if _, err := catalog.ReadAppConfig([]byte(`{"ios": {"scheme": "` + scheme + `"}}`)); err != nil {
+			t.Errorf("scheme %s: %v, expected it to be accepted", scheme, err)
+		}
 	}
 }
 

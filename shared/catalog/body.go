@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// outputFields are what the service returns and nobody sets. They are let pass, so that what was read can be sent back.
+// outputFields are members that the service sets. ReadLink and ReadPatch ignore them, so that a client can send back what it read.
 var outputFields = []string{"id", "organizationId", "url", "domain", "createdAt", "updatedAt"}
 
 var linkFields = []field[Link]{
@@ -32,7 +32,7 @@ var linkFields = []field[Link]{
 	memberOr("isActive", func(l *Link) *bool { return &l.IsActive }, true, readBool),
 }
 
-// ReadLink reads the body of a create (interface.md 4.1, decisions.md 1): a Link with the fields that a client sets, others
+// ReadLink reads the body of a create: a Link with the fields that a client sets, others
 // zero. DomainID is empty for the default domain, ShortCode for one to be generated. The error is an [Invalid]. body must
 // be one JSON value without duplicate names, as strictjson.Check leaves it; it is not retained.
 func ReadLink(body []byte) (Link, error) {
@@ -67,7 +67,7 @@ func (p Patch) Apply(l *Link) {
 	}
 }
 
-// readParams keeps the object to the letter but for white space: numbers, order and escapes stay as they were sent.
+// readParams keeps the object exactly as sent, except for white space: numbers, order and escapes stay.
 func readParams(value json.RawMessage) (json.RawMessage, error) {
 	switch {
 	case value[0] != '{':

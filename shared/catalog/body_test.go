@@ -246,7 +246,7 @@ var refused = []struct{ field, value, message string }{
 	{"quota", `null`, "quota is not a known field"},
 }
 
-func TestValuesOutsideTheBoundsAreRefusedByNameInCreatesAndPatches(t *testing.T) {
+func TestValuesOutOfBoundsAreRejectedByNameInCreatesAndPatches(t *testing.T) {
 	t.Parallel()
 	for _, c := range refused {
 		body := sent(c.field, c.value)
@@ -293,7 +293,7 @@ func TestEveryBadFieldIsNamedAtOnceInTheOrderOfTheTable(t *testing.T) {
 	}
 }
 
-func TestBodyThatIsNoObjectIsRefused(t *testing.T) {
+func TestBodyThatIsNotAnObjectIsRejected(t *testing.T) {
 	t.Parallel()
 	expected := catalog.Invalid{Fields: []catalog.FieldError{{Field: "body", Message: "body must be a JSON object"}}}
 	for _, body := range []string{"", "null", "[]", `"x"`, "7", "{"} {
@@ -306,7 +306,7 @@ func TestBodyThatIsNoObjectIsRefused(t *testing.T) {
 	}
 }
 
-func TestPatchRefusesNullForWhatALinkCannotBeWithout(t *testing.T) {
+func TestPatchRejectsNullForRequiredFields(t *testing.T) {
 	t.Parallel()
 	_, err := catalog.ReadPatch([]byte(`{"path": null, "shortCode": null, "domainId": null, "isActive": null}`))
 	invalid(t, "nulls", err, catalog.Invalid{Fields: []catalog.FieldError{

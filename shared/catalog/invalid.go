@@ -2,8 +2,8 @@ package catalog
 
 import "strings"
 
-// FieldError tells what is wrong with one field of a body. Field is its name, og.title for a member of an object; Message
-// names the field too and is written for the person who sent it.
+// FieldError describes what is wrong with one field of a body. Field is its name, such as og.title. Message contains the name, too, and is
+// written for the client's developer.
 type FieldError struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Link is a short URL and where it leads, with every field of interface.md 2. Optional fields are nil when unset and marshal
-// to null, so that every field is always present. Its JSON form is the bare row of interface.md 4.1; list and get wrap it in
-// [LinkWithDomain].
+// Link is a short URL and its destination. Optional fields are nil when unset and marshal to null, so that the JSON form always has every
+// field. Create and update respond with it; list and get respond with [LinkWithDomain].
 type Link struct {
 	ID             string          `json:"id"`
 	OrganizationID string          `json:"organizationId"`
@@ -34,21 +33,20 @@ type Link struct {
 	UpdatedAt      Time            `json:"updatedAt"`
 }
 
-// LinkWithDomain is a link as list and get answer it.
+// LinkWithDomain is a link in the responses of list and get.
 type LinkWithDomain struct {
 	Link
 	Domain Domain `json:"domain"`
 }
 
-// OpenGraph is what a preview of the short URL shows. A link of which all three are unset has no OpenGraph at all.
+// OpenGraph is the preview of the short URL. A link whose three fields are all unset has a nil OpenGraph.
 type OpenGraph struct {
 	Title       *string `json:"title"`
 	Description *string `json:"description"`
 	ImageURL    *string `json:"imageUrl"`
 }
 
-// PublicLink is what /data, /match and /sdk/session tell anyone about a link (decisions.md 3): no title, no tags, no
-// organization.
+// PublicLink is a link in the responses of /data, /match and /sdk/session, which are public: no title, no tags, no organization.
 type PublicLink struct {
 	ID          string          `json:"id"`
 	URL         string          `json:"url"`
@@ -94,7 +92,7 @@ func Key(orgKey, host, code string) string {
 	return domain + "/" + strings.ToLower(code)
 }
 
-// Time is a time that marshals as RFC 3339 in UTC with milliseconds (decisions.md, head).
+// Time is a time that marshals as RFC 3339 in UTC with milliseconds, the format of every time in the API.
 type Time struct{ time.Time }
 
 // TimeFormat is the layout of every time in an answer.

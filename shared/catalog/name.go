@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// codeAlphabet has no character that is taken for another.
+	// codeAlphabet leaves out characters that people confuse: 0 and o, 1, i and l.
 	codeAlphabet   = "23456789abcdefghjkmnpqrstuvwxyz"
 	codeLength     = 8
 	orgKeyAlphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
 	orgKeyLength   = 4
 )
 
-// GenerateCode returns a random short code. It may be taken: 31^8 of them are about 10^12.
+// GenerateCode returns a random short code of 31^8, about 10^12. It may be taken.
 func GenerateCode() string { return randomText(codeAlphabet, codeLength) }
 
-// GenerateOrgKey returns a random organization key. It may be taken: there are 1.7 million.
+// GenerateOrgKey returns a random organization key of 1.7 million. It may be taken.
 func GenerateOrgKey() string {
 	for {
 		if key := randomText(orgKeyAlphabet, orgKeyLength); ValidOrgKey(key) {
@@ -26,9 +26,8 @@ func GenerateOrgKey() string {
 	}
 }
 
-// ValidOrgKey reports whether s can be an organization's key: four of a-z and 0-9, and not a word that the edges or the
-// documentation use (decisions.md 2). Keys are stored in lower case; whoever compares them without regard to case lowers s
-// first.
+// ValidOrgKey reports whether s can be an organization's key: four of a-z and 0-9, except "data" and "docs", which are paths of the edges
+// and of the documentation. Keys are stored in lower case; for a comparison without regard to case, lower s first.
 func ValidOrgKey(s string) bool {
 	if len(s) != orgKeyLength || s == "data" || s == "docs" {
 		return false
@@ -36,8 +35,7 @@ func ValidOrgKey(s string) bool {
 	return strings.Trim(s, orgKeyAlphabet) == ""
 }
 
-// randomText draws from the whole of crypto/rand without bias: bytes beyond the last full multiple of the alphabet are
-// drawn again.
+// randomText draws characters without bias: it discards bytes beyond the last full multiple of the alphabet's length.
 func randomText(alphabet string, length int) string {
 	limit := 256 - 256%len(alphabet)
 	text := make([]byte, 0, length)

@@ -54,7 +54,7 @@ type AndroidApp struct {
 	Scheme                 *string  `json:"scheme"`
 }
 
-// Registered reports whether the config is enough for the first link (interface.md 2, 428 APP_CONFIG_REQUIRED).
+// Registered reports whether the config is complete enough for the first link. Without it a create fails with 428 APP_CONFIG_REQUIRED.
 func (c AppConfig) Registered() bool {
 	return c.IOS != nil || c.Android != nil || c.FallbackURL != nil
 }

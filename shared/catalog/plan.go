@@ -1,6 +1,6 @@
 package catalog
 
-// Plan names what an organization pays for.
+// Plan is the billing plan of an organization.
 type Plan string
 
 // The plans, from the smallest.
@@ -15,11 +15,11 @@ const (
 // Unlimited is the link quota of a plan without one.
 const Unlimited = -1
 
-// Terms are what a plan contains (decisions.md 5).
+// Terms are the limits and features of a plan.
 type Terms struct {
 	// Links is how many links may exist at once, or Unlimited.
 	Links int64
-	// APIAccess allows keys, CustomDomains domains beside the shared host.
+	// APIAccess allows API keys, CustomDomains allows domains in addition to the shared host.
 	APIAccess, CustomDomains bool
 	// Paid plans are selected through checkout only.
 	Paid bool
@@ -33,7 +33,7 @@ var terms = map[Plan]Terms{
 	Enterprise: {Links: Unlimited, APIAccess: true, CustomDomains: true, Paid: true},
 }
 
-// Terms returns what the plan contains. An unknown plan contains nothing.
+// Terms returns the terms of the plan, which are zero for an unknown plan.
 func (p Plan) Terms() Terms { return terms[p] }
 
 // ParsePlan reports whether s names a plan.

@@ -26,10 +26,10 @@ var (
 
 var labels = regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9_-]{1,%[1]d}(\.[A-Za-z0-9_-]{1,%[1]d})*$`, MaxHostLabel))
 
-// hasScheme matches what RFC 3986 reads as a scheme; a colon after the first slash, ? or # is none.
+// hasScheme matches a text that starts with a scheme (RFC 3986). A colon after the first slash, ? or # does not end a scheme.
 var hasScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`)
 
-// readPath reads the destination inside the app. It can never lead to another place: no scheme, no host.
+// readPath reads the destination inside the app. It rejects schemes and hosts, so the path cannot lead to another site.
 func readPath(value json.RawMessage) (string, error) {
 	s, err := trimmed(value, MaxPath)
 	switch {
@@ -150,11 +150,10 @@ var (
 		"send an international name in its punycode form (xn--…)")
 )
 
-// VerificationLabel stands before the host of a custom domain in the name of the DNS record that proves it (decisions.md 2).
+// VerificationLabel and the host of a custom domain form the name of the TXT record that proves its ownership.
 const VerificationLabel = "_deeplink."
 
-// CheckHost reads the host of a custom domain (decisions.md 2) and returns it in lower case without a trailing dot, as the
-// database and the edges know it. The error is an [Invalid] of the field host.
+// CheckHost reads the host of a custom domain and returns it in lower case without a trailing dot, as the database and the edges store it. The error is an [Invalid] of the field host.
 func CheckHost(s string) (host string, err error) {
 	s = strings.TrimSuffix(s, ".")
 	// Lowered after the check: the lower case of some other characters (the Kelvin sign) is ASCII.

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// NoExpiry is the expiry of a link that has none; 0 is a time.
+// NoExpiry stands for a link without an expiry. 0 is a valid time.
 const NoExpiry = math.MinInt64
 
-// Verdict says what a short URL of a known organization answers.
+// Verdict is the state of a link, which decides how an edge responds.
 type Verdict uint8
 
-// The verdicts, in the order in which they are judged (decisions.md 3).
+// The verdicts. Judge checks Suspended first, then Inactive, then Expired.
 const (
 	Resolves  Verdict = 1
 	Suspended Verdict = 2
@@ -19,7 +19,7 @@ const (
 	Expired   Verdict = 4
 )
 
-// Judge returns the verdict over a link that exists. expiry is in milliseconds since 1970, or NoExpiry; a link has expired
+// Judge returns the verdict of a link that exists. expiry is in milliseconds since 1970, or NoExpiry; a link has expired
 // from that millisecond on.
 func Judge(suspended, active bool, expiry int64, now time.Time) Verdict {
 	switch {

@@ -1,6 +1,5 @@
-// Package clientip finds the address a request is counted under (decisions.md 8): the peer, or, when the peer is a
-// trusted proxy, the right-most address of X-Forwarded-For that is not one. Whatever is malformed falls back to the
-// peer, never to an address that the client chose.
+// Package clientip determines the client's address of a request: the peer, or, if the peer is a trusted proxy, the right-most address of
+// X-Forwarded-For that is not a trusted proxy. A malformed header falls back to the peer, never to an address that the client chose.
 package clientip
 
 import (
@@ -14,14 +13,14 @@ import (
 // Header is the name of the header that proxies append the address of their peer to.
 const Header = "X-Forwarded-For"
 
-// ipv6Host is how many leading bits of an IPv6 address stand for one client: a subscriber has a /64 at least.
+// ipv6Host is the prefix length of an IPv6 address that counts as one client: a subscriber has at least a /64.
 const ipv6Host = 64
 
-// Proxies are the networks whose X-Forwarded-For is believed. The zero value trusts nobody.
+// Proxies are the networks whose X-Forwarded-For is trusted. The zero value trusts no peer.
 type Proxies []netip.Prefix
 
 // ParseProxies reads a comma-separated list of CIDRs and single addresses, spaces allowed. The empty string trusts
-// nobody. The error names the entry that is wrong.
+// no peer. The error names the invalid entry.
 func ParseProxies(s string) (Proxies, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -84,7 +83,7 @@ func (p Proxies) Client(peer netip.Addr, forwardedFor [][]byte) netip.Addr {
 	return peer
 }
 
-// Key returns what a client is counted under: its IPv4 address in the IPv4-mapped form, or the /64 of its IPv6 address.
+// Key returns the rate-limit key of a client: its IPv4 address in IPv4-mapped form, or the /64 of its IPv6 address.
 func Key(addr netip.Addr) [16]byte {
 	addr = fold(addr)
 	key := addr.As16()
@@ -94,7 +93,7 @@ func Key(addr netip.Addr) [16]byte {
 	return key
 }
 
-// Network returns the /24 or /48 that an address is in, for the log: enough to see where a flood comes from, too little to name a person.
+// Network returns the /24 or /48 of an address for logs: it shows where a flood comes from and does not identify a person.
 // It is empty for the zero address.
 func Network(addr netip.Addr) string {
 	addr = fold(addr)
@@ -108,6 +107,9 @@ func Network(addr netip.Addr) string {
 	}
 	return network.String()
 }
+
+// Contains reports whether an address is that of a trusted proxy.
+func (p Proxies) Contains(addr netip.Addr) bool { return p.contains(fold(addr)) }
 
 func (p Proxies) contains(addr netip.Addr) bool {
 	for _, prefix := range p {
@@ -146,7 +148,7 @@ func parse(entry []byte) (netip.Addr, bool) {
 		}
 		entry = host
 	}
-	// The zone is cut off here because netip keeps every zone it parses for good.
+	// The zone is cut off here, because netip never frees a zone that it has parsed.
 	entry, zone, zoned := bytes.Cut(entry, []byte("%"))
 	if len(entry) == 0 || zoned && len(zone) == 0 {
 		return netip.Addr{}, false
@@ -171,7 +173,7 @@ func isPort(b []byte) bool {
 	return true
 }
 
-// fold makes one address of the several forms it can have.
+// fold returns the canonical form of an address.
 func fold(addr netip.Addr) netip.Addr {
 	return addr.Unmap().WithZone("")
 }

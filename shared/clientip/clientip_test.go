@@ -79,7 +79,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-func TestNobodyIsTrustedByDefault(t *testing.T) {
+func TestZeroProxiesTrustNoPeer(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"", "  "} {
 		got := proxies(t, s).Client(netip.MustParseAddr("127.0.0.1"), lines([]string{"1.2.3.4"}))
@@ -89,7 +89,7 @@ func TestNobodyIsTrustedByDefault(t *testing.T) {
 	}
 }
 
-func TestParseProxiesNamesWhatIsWrong(t *testing.T) {
+func TestParseProxiesNamesTheInvalidEntry(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"10.0.0.0/33", "proxy.example", "10.0.0", "::ffff:10.0.0.0/90", "fe80::1%eth0/64"} {
 		_, err := clientip.ParseProxies("127.0.0.1," + wrong)
@@ -115,7 +115,7 @@ func TestParseProxiesMasksNetworks(t *testing.T) {
 	}
 }
 
-func TestKeyJoinsTheAddressesOfOneClient(t *testing.T) {
+func TestKeyIsEqualForTheAddressesOfOneClient(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		one, other string

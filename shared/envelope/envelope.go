@@ -1,5 +1,4 @@
-// Package envelope holds the one JSON body of every error response of both programs (interface.md 7). It knows the
-// shape and nothing else: which error becomes which status is decided by each program.
+// Package envelope defines the JSON body of every error response of both programs. Each program decides which error becomes which status.
 package envelope
 
 import (
@@ -15,7 +14,7 @@ const ContentType = "application/json"
 // timestamp is RFC 3339 with milliseconds; it is only ever used on UTC times.
 const timestamp = "2006-01-02T15:04:05.000Z"
 
-// Envelope is the error body, its members in the order of the table in interface.md 7.
+// Envelope is the error body. The order of the members is part of the documented format.
 type Envelope struct {
 	StatusCode int      `json:"statusCode"`
 	Error      string   `json:"error"`
@@ -25,7 +24,7 @@ type Envelope struct {
 	Path       string   `json:"path"`
 	// RequestID is the valid X-Request-Id that the client sent, else empty.
 	RequestID string `json:"requestId,omitempty"`
-	// Code and what follows it belong to the structured errors.
+	// Code and the members after it belong to the structured errors.
 	Code            string `json:"code,omitempty"`
 	Quota           string `json:"quota,omitempty"`
 	Feature         string `json:"feature,omitempty"`
@@ -51,8 +50,8 @@ func New(status int, message, path, requestID string, now time.Time) Envelope {
 	}
 }
 
-// JSON returns the body. It never fails: broken UTF-8 (a path is whatever the client sent) becomes U+FFFD. Characters
-// that only matter inside HTML are left as they are.
+// JSON returns the body. It never fails: invalid UTF-8, which a path can contain, becomes U+FFFD. Characters that are special in HTML only
+// are not escaped.
 func (e Envelope) JSON() []byte {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)

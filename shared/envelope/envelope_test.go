@@ -10,7 +10,7 @@ import (
 
 var now = time.Date(2026, 3, 1, 11, 2, 3, 4_999_999, time.FixedZone("CET", 3600))
 
-func TestJSONHasTheMembersOfTheInterfaceInItsOrder(t *testing.T) {
+func TestJSONHasItsMembersInDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	full := envelope.New(402, "Plan limit reached", "/links", "req-1", now)
 	full.Details = []envelope.Detail{{Field: "og.title", Message: "too long"}, {Message: "bad"}}
@@ -48,7 +48,7 @@ func TestJSONHasTheMembersOfTheInterfaceInItsOrder(t *testing.T) {
 	}
 }
 
-func TestErrorNamesEveryStatusThatIsAnswered(t *testing.T) {
+func TestErrorIsTheNameOfTheStatus(t *testing.T) {
 	t.Parallel()
 	for status, expected := range map[int]string{
 		400: "Bad Request", 401: "Unauthorized", 402: "Payment Required", 403: "Forbidden", 404: "Not Found",

@@ -1,5 +1,5 @@
-// Package feed is the wire form of what control and the edges tell each other about changes: hints and acknowledgements over
-// Redis, snapshots through Postgres. It is pure. What the messages promise is freshness.md; a message lost costs time only.
+// Package feed defines the messages about changes between control and the edges: hints and acknowledgements over Redis, snapshots
+// through Postgres. README.md in this folder is the protocol. The package is pure, and a lost message costs time only.
 package feed
 
 import (
@@ -10,42 +10,42 @@ import (
 	"time"
 )
 
-// PollEvery is P: the pace at which every edge asks Postgres what has changed.
+// PollEvery is P: how often every edge polls Postgres for changes.
 const PollEvery = 250 * time.Millisecond
 
-// Redis channels. Every edge hears Hints, every control hears Acks.
+// Redis channels. Every edge subscribes to Hints, every control to Acks.
 const (
 	Hints = "deeplink:hints"
 	Acks  = "deeplink:acks"
 )
 
-// Everything is the tag that makes an edge forget all it knows.
+// Everything is the tag that voids all entries of an edge.
 const Everything = "*"
 
-// SharedDomain stands, where a domain is named, for what all organizations have in common on the shared host: the files that
-// associate their apps with it. No organization's key and no host is this word.
+// SharedDomain stands in place of a domain for the association files of the shared host, which list the apps of all organizations. It
+// can be neither an organization's key (four characters) nor a host (no dot).
 const SharedDomain = "shared"
 
-// Change is what one transaction made edges forget: a row of changes, or several of them joined. As a hint it tells the
-// edges to forget at once what their next poll would make them forget anyway.
+// Change is what one transaction made stale: a row of the table changes, or several rows joined. As a hint it lets edges bump the tags
+// at once, which their next poll would bump anyway.
 type Change struct {
-	// ID is the identity of the row, the last one of several. Acknowledgements name it. Zero: there is no row, only a
+	// ID is the identity of the row, or of the last of several rows. Acknowledgements carry it. Zero: there is no row, only a
 	// transaction to wait for.
 	ID int64 `json:"id"`
 	// XID is the transaction (xid8).
 	XID uint64 `json:"xid,string"`
-	// Tags name what to forget: "k:" + key, "d:" + domain, "o:" + organization key, or Everything.
+	// Tags name what is stale: "k:" + key, "d:" + domain, "o:" + organization key, or Everything.
 	Tags []string `json:"tags"`
 }
 
-// Ack says that an edge has forgotten what a change named: it was bumped before this was sent.
+// Ack says that an edge has bumped the tags of a change. An edge sends it after the bump, never before.
 type Ack struct {
 	ID          int64  `json:"id"`
 	Slot        string `json:"slot"`
 	Incarnation string `json:"incarnation"`
 }
 
-// KeyTag, DomainTag and OrganizationTag name what a change voids. key is catalog.Key's form, domain its first part.
+// KeyTag is the tag of one key, in the form of catalog.Key.
 func KeyTag(key string) string { return "k:" + key }
 
 // IsKeyTag reports whether a tag is one of KeyTag's.
@@ -57,10 +57,10 @@ func DomainTag(domain string) string { return "d:" + domain }
 // OrganizationTag is the tag of everything of one organization.
 func OrganizationTag(orgKey string) string { return "o:" + orgKey }
 
-// maxMessage bounds what is parsed: 256 tags of the longest key fit twice.
+// maxMessage bounds a message: twice the size of 256 tags of the longest key.
 const maxMessage = 256 << 10
 
-var errMessage = errors.New("not a message of the feed")
+var errMessage = errors.New("invalid feed message")
 
 // Encode returns the message as bytes for Redis.
 func (c Change) Encode() []byte { return encode(c) }
@@ -76,7 +76,7 @@ func encode(v any) []byte {
 	return b
 }
 
-// ParseChange reads a hint. A message that is not one is an error: whoever hears it must count it as lost, never act on it.
+// ParseChange reads a hint. After an error the receiver must treat the message as lost and not acknowledge it.
 func ParseChange(message string) (Change, error) {
 	var c Change
 	if err := parse(message, &c); err != nil {

@@ -63,7 +63,7 @@ var notChanges = []string{
 	`{"id":7,"xid":"9","tags":["k:` + strings.Repeat("x", 256<<10) + `"]}`,
 }
 
-func TestWhatIsNotAChangeIsRefused(t *testing.T) {
+func TestParseChangeRejectsInvalidMessages(t *testing.T) {
 	t.Parallel()
 	for _, message := range notChanges {
 		got, err := feed.ParseChange(message)
@@ -73,7 +73,7 @@ func TestWhatIsNotAChangeIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotAnAckIsRefused(t *testing.T) {
+func TestParseAckRejectsInvalidMessages(t *testing.T) {
 	t.Parallel()
 	for _, message := range []string{
 		``, `null`, `{}`, `{"id":0,"slot":"a","incarnation":"b"}`, `{"id":7,"slot":"","incarnation":"b"}`, `{"id":7,"slot":"a"}`,

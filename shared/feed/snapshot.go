@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Snapshot is a pg_snapshot: which transactions a reader saw as finished. The zero Snapshot saw none. It is immutable.
+// Snapshot is a pg_snapshot: which transactions a reader saw as finished. The zero Snapshot has seen none. Snapshot is immutable.
 type Snapshot struct {
 	xmin, xmax uint64
 	running    []uint64 // ascending, all in [xmin, xmax)
@@ -52,10 +52,10 @@ func (s Snapshot) Sees(xid uint64) bool {
 	return !running
 }
 
-// Xmin is the oldest transaction that was still running: every older one is seen. Zero for the zero Snapshot.
+// Xmin is the oldest transaction that was still running. The snapshot sees every older transaction. Zero for the zero Snapshot.
 func (s Snapshot) Xmin() uint64 { return s.xmin }
 
-// Xmax is above every transaction that had ended: none from it on is seen. On one server it never goes back.
+// Xmax is greater than every transaction that had ended. The snapshot sees no transaction from Xmax on. In one history it never decreases.
 func (s Snapshot) Xmax() uint64 { return s.xmax }
 
 // IsZero reports whether the snapshot is the zero one.
@@ -74,14 +74,14 @@ func (s Snapshot) String() string {
 	return b.String()
 }
 
-// Point is how far a database has come in its history. The number of a transaction means something within one history only:
-// a server that was restored to an earlier state, or lost its last unwritten transactions in a crash, gives numbers again.
+// Point is a position in the history of a database. Transaction numbers are unique within one history only: a server that was restored
+// to an earlier state, or that lost its last unwritten transactions in a crash, reuses numbers.
 type Point struct {
 	History  string // postgres.History
 	Snapshot Snapshot
 }
 
-// LeadsTo reports whether next is a later point, or the same one, of the same history.
+// LeadsTo reports whether next is the same or a later point of the same history.
 func (p Point) LeadsTo(next Point) bool {
 	return p.History == next.History && p.Snapshot.xmax <= next.Snapshot.xmax
 }

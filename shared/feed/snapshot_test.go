@@ -9,16 +9,16 @@ import (
 	"pgregory.net/rapid"
 
 	"deeplink/shared/feed"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
 func TestMain(m *testing.M) {
-	testdb.Main(m)
+	testkit.Main(m)
 }
 
-func TestSnapshotSeesWhatPostgresSaysItSees(t *testing.T) {
+func TestSnapshotAgreesWithPostgres(t *testing.T) {
 	t.Parallel()
-	conn := testdb.Connect(t, testdb.New(t).URL)
+	conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
 	rapid.Check(t, func(rt *rapid.T) {
 		start := rapid.Uint64Range(1, math.MaxInt64-100).Draw(rt, "xmin")
 		length := rapid.Uint64Range(0, 20).Draw(rt, "length")
@@ -65,7 +65,7 @@ var notSnapshots = []string{
 	"1:5:,2", "1:18446744073709551616:",
 }
 
-func TestWhatIsNotASnapshotIsRefused(t *testing.T) {
+func TestParseSnapshotRejectsInvalidText(t *testing.T) {
 	t.Parallel()
 	for _, text := range notSnapshots {
 		if got, err := feed.ParseSnapshot(text); err == nil || !got.IsZero() {

@@ -1,5 +1,5 @@
-// Package postgres is what both programs need to know of Postgres beside SQL: whether an error means that it could not be
-// asked, and that what it acknowledged will survive.
+// Package postgres holds what both programs need in addition to SQL: classification of errors (Postgres unreachable, lost locks, changed
+// plans), durable commits, and bounds on connecting and on waits for locks.
 package postgres
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Code returns the SQLSTATE of a statement that failed (PostgreSQL, appendix A), "" for every other error.
+// Code returns the SQLSTATE of a failed statement (PostgreSQL, appendix A), or "" for any other error.
 func Code(err error) string {
 	var failed *pgconn.PgError
 	if errors.As(err, &failed) {
@@ -23,12 +23,16 @@ func Code(err error) string {
 	return ""
 }
 
-// PlanChanged is the code with which a prepared statement fails, once on each connection, after a migration changed what it
-// answers.
+// PlanChanged is the code with which a prepared statement fails, once on each connection, after a migration changed the columns of its
+// result. Neither the statement nor the rest of its transaction was run.
 const PlanChanged = "0A000"
 
-// Unreachable reports whether err means that Postgres could not be asked or did not answer in time: no connection, a lost
-// one, a server that is going down, coming up or no longer the primary. A statement that failed is an answer, and false.
+// MaxRenewals is the maximum number of attempts of a call whose statements fail with PlanChanged. Each failure renews the prepared
+// statements of one connection, and on a busy pool a call can get many connections with outdated statements in a row.
+const MaxRenewals = 64
+
+// Unreachable reports whether err means that Postgres could not be reached or did not respond in time: no connection, a lost connection,
+// or a server that is shutting down, starting up or no longer the primary. It is false for a failed statement, which is a response.
 func Unreachable(err error) bool {
 	var connecting *pgconn.ConnectError
 	if errors.As(err, &connecting) {
@@ -50,31 +54,31 @@ func Unreachable(err error) bool {
 	}
 }
 
-// History is an SQL expression that tells histories of transaction numbers apart (feed.Point). It changes when another server
-// answers, one on a new timeline, and with every restart and crash: a copy of an earlier state looks like nothing else, and
-// numbers of transactions that never reached the disk come again. After the crash of one backend the postmaster goes on; that
-// statistics were lost then gives it away.
+// History is an SQL expression that identifies a history of transaction numbers (feed.Point). It differs for another server and for a new
+// timeline, and changes with every restart and crash: a restored copy is otherwise indistinguishable, and after a crash Postgres reuses
+// the numbers of transactions that never reached the disk. When one backend crashes the postmaster keeps running, but the statistics
+// are reset, so their reset time is part of the expression.
 const History = `concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()),
 	left(pg_walfile_name(pg_current_wal_lsn()), 8), extract(epoch from pg_postmaster_start_time()),
 	(select extract(epoch from stats_reset) from pg_stat_wal))`
 
-// BoundConnecting makes a connection attempt take no longer than most in all, however many hosts it has to try: each gets its part, so
-// that one which is silent leaves time for the others. A name with several addresses counts as one.
+// BoundConnecting bounds a connection attempt to most in total. Each host of the configuration gets an equal part, so that a silent host
+// leaves time for the others. A host name with several addresses counts as one host.
 func BoundConnecting(config *pgconn.Config, most time.Duration) {
 	type host struct {
 		name string
 		port uint16
 	}
 	hosts := map[host]struct{}{{config.Host, config.Port}: {}}
-	// There may be two entries for a host, with TLS and without.
+	// A host may have two entries, with TLS and without.
 	for _, fallback := range config.Fallbacks {
 		hosts[host{fallback.Host, fallback.Port}] = struct{}{}
 	}
 	config.ConnectTimeout = most / time.Duration(len(hosts))
 }
 
-// Durable makes the commits of a connection wait until they are on disk, where the server's default is not to. What was
-// acknowledged, and the row in edges on which an edge's right to answer rests, must survive a crash of the server.
+// Durable makes commits of a connection wait until they are on disk, if the server's default does not. Acknowledged changes, and the row in
+// edges that an edge's lease depends on, must survive a crash of the server.
 func Durable(ctx context.Context, conn *pgx.Conn) error {
 	const set = `select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') in ('off', 'local')`
 	if _, err := conn.Exec(ctx, set); err != nil {

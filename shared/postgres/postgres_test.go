@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"context"
@@ -9,17 +9,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"deeplink/shared/testdb"
+	"deeplink/shared/postgres"
+	"deeplink/shared/testkit"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
-func TestUnreachableIsNoAnswerInTimeAndNothingElse(t *testing.T) {
+func TestUnreachableIsTrueOnlyWithoutAResponseInTime(t *testing.T) {
 	t.Parallel()
-	url := testdb.New(t).URL
+	url := testkit.NewDatabase(t).URL
 	ask := func(statement string) func(*testing.T) error {
 		return func(t *testing.T) error {
-			_, err := testdb.Connect(t, url).Exec(t.Context(), statement)
+			_, err := testkit.Connect(t, url).Exec(t.Context(), statement)
 			return err
 		}
 	}
@@ -50,11 +51,11 @@ func TestUnreachableIsNoAnswerInTimeAndNothingElse(t *testing.T) {
 		{"no answer in time", func(t *testing.T) error {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
-			_, err := testdb.Connect(t, url).Exec(ctx, `select pg_sleep(5)`)
+			_, err := testkit.Connect(t, url).Exec(ctx, `select pg_sleep(5)`)
 			return err
 		}, true},
 		{"a closed connection", func(t *testing.T) error {
-			conn := testdb.Connect(t, url)
+			conn := testkit.Connect(t, url)
 			conn.Close(t.Context())
 			_, err := conn.Exec(t.Context(), `select 1`)
 			return err
@@ -67,8 +68,8 @@ func TestUnreachableIsNoAnswerInTimeAndNothingElse(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if got := Unreachable(fmt.Errorf("wrapped: %w", err)); got != test.want {
-				t.Errorf("Unreachable(%v) = %v, want %v", err, got, test.want)
+			if got := postgres.Unreachable(fmt.Errorf("wrapped: %w", err)); got != test.want {
+				t.Errorf("postgres.Unreachable(%v) = %v, want %v", err, got, test.want)
 			}
 		})
 	}
@@ -76,15 +77,15 @@ func TestUnreachableIsNoAnswerInTimeAndNothingElse(t *testing.T) {
 
 func TestDurableOnlyEverRaisesTheServersSetting(t *testing.T) {
 	t.Parallel()
-	url := testdb.New(t).URL
+	url := testkit.NewDatabase(t).URL
 	for _, test := range []struct{ setting, want string }{
 		{"off", "on"}, {"local", "on"}, {"on", "on"}, {"remote_write", "remote_write"}, {"remote_apply", "remote_apply"},
 	} {
-		conn := testdb.Connect(t, url)
+		conn := testkit.Connect(t, url)
 		if _, err := conn.Exec(t.Context(), `set synchronous_commit = `+test.setting); err != nil {
 			t.Fatal(err)
 		}
-		if err := Durable(t.Context(), conn); err != nil {
+		if err := postgres.Durable(t.Context(), conn); err != nil {
 			t.Fatal(err)
 		}
 		var got string
@@ -106,7 +107,7 @@ func TestConnectingIsBoundedForAllHostsTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		BoundConnecting(&config.Config, 6*time.Second)
+		postgres.BoundConnecting(&config.Config, 6*time.Second)
 		if config.ConnectTimeout != want {
 			t.Errorf("%s: %v for each host, expected %v", url, config.ConnectTimeout, want)
 		}

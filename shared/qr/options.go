@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The bounds of Options (decisions.md 1).
+// The bounds of Options, which the API documents.
 const (
 	MinSize       = 64
 	MaxSize       = 2048
@@ -15,7 +15,7 @@ const (
 	DefaultMargin = 4 // the quiet zone of ISO/IEC 18004
 )
 
-// Options say how an image looks. Start from Defaults: the zero value is out of bounds.
+// Options define an image. Start from Defaults: the zero value is out of bounds.
 type Options struct {
 	Size       int // width and height, MinSize to MaxSize pixels
 	Level      Level

@@ -1,5 +1,5 @@
 // Package qr draws QR codes as SVG and PNG. Every module of an image is a square of the same whole number of pixels or
-// units, so that a camera sees straight edges.
+// units, so that all edges are straight.
 package qr
 
 import (

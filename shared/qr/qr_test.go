@@ -155,7 +155,7 @@ func framed(picture image.Image, background qr.Color) image.Image {
 	return page
 }
 
-func TestPicturesDecodeToTheirText(t *testing.T) {
+func TestImagesDecodeToTheirText(t *testing.T) {
 	t.Parallel()
 	texts := []string{
 		"https://l.example/abcd/x",
@@ -195,7 +195,7 @@ func check(
 }
 
 // The reader does not find every large code in a photograph, so here it is told where to look.
-func TestPicturesDecodeInEveryLength(t *testing.T) {
+func TestImagesOfEveryLengthDecode(t *testing.T) {
 	t.Parallel()
 	for kind, picture := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestPicturesDecodeInEveryLength(t *testing.T) {
 	}
 }
 
-func TestColorsAreThoseOfTheOptions(t *testing.T) {
+func TestImagesHaveTheColorsOfTheOptions(t *testing.T) {
 	t.Parallel()
 	o := qr.Defaults()
 	o.Size = 200
@@ -290,7 +290,7 @@ func TestSVGCountsInModulesAndShowsInPixels(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDrawnIsAnError(t *testing.T) {
+func TestInvalidTextOrOptionsReturnAnError(t *testing.T) {
 	t.Parallel()
 	changed := func(change func(o *qr.Options)) qr.Options {
 		o := qr.Defaults()
@@ -326,7 +326,7 @@ func TestWhatCannotBeDrawnIsAnError(t *testing.T) {
 	}
 }
 
-func TestOptionsAreRead(t *testing.T) {
+func TestParseReadsLevelAndColor(t *testing.T) {
 	t.Parallel()
 	for s, expected := range map[string]bool{"L": true, "M": true, "Q": true, "H": true, "": false, "l": false, "LM": false} {
 		if level, ok := qr.ParseLevel(s); ok != expected || string(level) != s {
@@ -345,7 +345,7 @@ func TestOptionsAreRead(t *testing.T) {
 	}
 }
 
-func FuzzPicturesAgree(f *testing.F) {
+func FuzzSVGAndPNGAgree(f *testing.F) {
 	f.Add("https://l.example/abcd/x", 512, 4, byte(1))
 	f.Add("\xff\x00", 64, 0, byte(3))
 	f.Fuzz(func(t *testing.T, text string, size, margin int, level byte) {

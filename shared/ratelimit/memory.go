@@ -5,57 +5,74 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	shardCount = 256
-	// evictionSample is how many keys are looked at to find the one that makes room.
+	// evictionSample is the number of keys that are compared to find one to evict.
 	evictionSample = 16
 )
 
-// Memory counts one surface within this process. It is safe for concurrent use. At its worst it holds maxKeys times
-// 8 × Limit bytes; a key that stays idle after a burst keeps its room until it is evicted.
+// Memory counts one surface within this process. It is safe for concurrent use. It takes at most [MemoryPerKey] bytes for each of its
+// keys, or 32 MiB if that is more. A key that has sent many requests has a ring for their times, which is released when the key has been
+// idle for a window.
 //
-// What a request costs is the memory that has to come from afar. A key that sends little has all that is known of it in one
-// cache line, found without a pointer.
+// Cache misses dominate the cost of a request. The state of a key with few requests fits into one cache line, which is found without
+// following a pointer.
 type Memory struct {
-	limit  int
-	window int64 // nanoseconds
-	base   time.Time
-	seed   [2]uint64 // unknown outside, so that nobody can aim keys at one shard
-	shards [shardCount]shard
+	limit    int
+	window   int64 // nanoseconds
+	ringRoom int   // bytes of rings in a shard
+	base     time.Time
+	seed     [2]uint64 // secret, so that clients cannot choose keys of one shard
+	sweeping atomic.Bool
+	shards   [shardCount]shard
 }
 
-// shard is a part of the keys under a lock of its own. Its size is two cache lines, so that two locks never share one.
+// shard is a part of the keys with its own lock. Its size is two cache lines, so that two locks never share a line.
 type shard struct {
 	sync.Mutex
 	table
 	limit int   // of keys
-	hand  int   // where the search for a key to evict goes on
+	hand  int   // where the next search for a key to evict starts
 	rings rings // of the keys that have more times than a cell holds
-	_     [8]byte
 }
+
+const (
+	// MemoryPerKey bounds what a key takes of memory, on average and in bytes: its cell in a table that is a quarter full at least, and
+	// its share of the rings.
+	MemoryPerKey = 4*cellBytes + ringsPerKey
+	// ringsPerKey is the average ring: 64 times. A ring of the resolution limit has 500, but a key has one only within a window after a
+	// burst, and no process serves as many requests in a window.
+	ringsPerKey = 512
+	// minRings is for how many full rings a shard has room in any case.
+	minRings = 16
+	// minSweep keeps short windows from making the sweep a constant load.
+	minSweep = time.Second
+)
 
 // NewMemory returns an empty table for about maxKeys keys, spread evenly over 256 shards. When a shard is full, a new
 // key takes the place of the one longest idle among 16: of one with nothing left in its window, if there is any.
 func NewMemory(surface Surface, maxKeys int) *Memory {
+	perShard := max(1, maxKeys/shardCount)
 	m := &Memory{
-		limit:  surface.Limit,
-		window: int64(surface.Window),
-		base:   time.Now(),
-		seed:   [2]uint64{rand.Uint64(), rand.Uint64()},
+		limit:    surface.Limit,
+		window:   int64(surface.Window),
+		ringRoom: max(perShard*ringsPerKey, minRings*ringBytesFor(surface.Limit)),
+		base:     time.Now(),
+		seed:     [2]uint64{rand.Uint64(), rand.Uint64()},
 	}
 	for i := range m.shards {
 		m.shards[i].table.seed = m.seed
-		m.shards[i].limit = max(1, maxKeys/shardCount)
+		m.shards[i].limit = perShard
 	}
 	return m
 }
 
-// Take asks for one request of key at now, which must carry a monotonic reading; one before the last admitted time of
-// the key counts as that time. It returns 0 when the request is admitted, and otherwise how long it is until one would
-// be, if nothing else is sent.
+// Take counts one request of key at now, which must carry a monotonic reading. A time before the last admitted one of the key counts as
+// that time. Take returns 0 if the request is admitted, otherwise the time until the next request would be admitted.
 func (m *Memory) Take(key Key, now time.Time) time.Duration {
 	at := int64(now.Sub(m.base))
 	hash := hashOf(key, m.seed)
@@ -65,12 +82,40 @@ func (m *Memory) Take(key Key, now time.Time) time.Duration {
 	if c == nil {
 		c = s.place(key, hash)
 	}
-	wait := s.take(c, at, m.window, m.limit)
+	wait, grew := s.take(c, at, m)
 	s.Unlock()
+	if grew {
+		m.scheduleSweep()
+	}
 	return time.Duration(wait)
 }
 
-// Wait returns what Take would, and counts nothing.
+// scheduleSweep schedules the release of unneeded rings, one window from now. There is no sweep while no key has a ring.
+func (m *Memory) scheduleSweep() {
+	if !m.sweeping.Load() && m.sweeping.CompareAndSwap(false, true) {
+		time.AfterFunc(max(time.Duration(m.window), minSweep), m.sweep)
+	}
+}
+
+func (m *Memory) sweep() {
+	// This comes first, so that a ring added to a shard after the loop has passed it schedules the next sweep.
+	m.sweeping.Store(false)
+	left := false
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.Lock()
+		if s.rings.bytes > 0 {
+			s.shrink(int64(time.Since(m.base)), m)
+			left = left || s.rings.bytes > 0
+		}
+		s.Unlock()
+	}
+	if left {
+		m.scheduleSweep()
+	}
+}
+
+// Wait returns the result of Take without counting a request.
 func (m *Memory) Wait(key Key, now time.Time) time.Duration {
 	at := int64(now.Sub(m.base))
 	hash := hashOf(key, m.seed)
@@ -96,17 +141,17 @@ func hashOf(key Key, seed [2]uint64) uint64 {
 	return high ^ low
 }
 
-// place returns the cell of a key that has none yet.
+// place returns a new cell for a key.
 func (s *shard) place(key Key, hash uint64) *cell {
 	if s.used == s.limit {
 		victim := s.victim()
-		s.rings.giveBack(s.cells[victim].ring)
+		s.rings.release(s.cells[victim].ring)
 		s.remove(victim)
 	}
 	return s.add(key, hash)
 }
 
-// victim goes round the table, so that over time every key is looked at.
+// victim walks around the table, so that over time it considers every key.
 func (s *shard) victim() int {
 	idlest, idle := -1, int64(0)
 	for seen := 0; seen < min(evictionSample, s.used); {
@@ -122,19 +167,19 @@ func (s *shard) victim() int {
 	return idlest
 }
 
-// take admits a request at now, or returns how long it is until there is room.
-func (s *shard) take(c *cell, now, window int64, limit int) int64 {
+// take admits a request at now, or returns how long it is until there is room. grew says that the key got a larger ring.
+func (s *shard) take(c *cell, now int64, m *Memory) (wait int64, grew bool) {
 	times := s.times(c)
-	now, wait := c.wait(times, now, window, limit)
+	now, wait = c.wait(times, now, m.window, m.limit)
 	if wait > 0 {
-		return wait
+		return wait, false
 	}
 	if int(c.count) == len(times) {
-		times = s.grow(c, times, limit)
+		times, grew = s.grow(c, times, now, m), true
 	}
 	times[wrap(int(c.head)+int(c.count), len(times))] = now
 	c.count++
-	return 0
+	return 0, grew
 }
 
 // times is the ring of admitted times of a key.
@@ -143,45 +188,4 @@ func (s *shard) times(c *cell) []int64 {
 		return c.own[:]
 	}
 	return s.rings.of(c.ring)
-}
-
-// grow gives a key with a full ring one of at least twice the size, up to limit.
-func (s *shard) grow(c *cell, times []int64, limit int) []int64 {
-	ring := make([]int64, max(len(times)+1, min(2*len(times), limit)))
-	copied := copy(ring, times[c.head:])
-	copy(ring[copied:], times[:c.head])
-	c.head = 0
-	if c.ring == inCell {
-		c.ring = s.rings.take()
-	}
-	s.rings.set(c.ring, ring)
-	return ring
-}
-
-// rings are the larger rings of a shard, by number from 1 on.
-type rings struct {
-	all    [][]int64
-	unused []int32
-}
-
-func (r *rings) of(n int32) []int64        { return r.all[n-1] }
-func (r *rings) set(n int32, ring []int64) { r.all[n-1] = ring }
-
-// take returns the number of a ring that is nobody's.
-func (r *rings) take() int32 {
-	if last := len(r.unused) - 1; last >= 0 {
-		n := r.unused[last]
-		r.unused = r.unused[:last]
-		return n
-	}
-	r.all = append(r.all, nil)
-	return int32(len(r.all))
-}
-
-// giveBack forgets a ring; inCell is none.
-func (r *rings) giveBack(n int32) {
-	if n != inCell {
-		r.all[n-1] = nil
-		r.unused = append(r.unused, n)
-	}
 }

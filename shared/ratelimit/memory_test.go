@@ -30,7 +30,7 @@ func (l *log) take(now time.Duration, surface Surface) time.Duration {
 	return 0
 }
 
-func TestMemoryIsTheExactLog(t *testing.T) {
+func TestMemoryCountsExactly(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		surface := Surface{
@@ -174,7 +174,7 @@ func TestMemoryEvictsTheLongestIdle(t *testing.T) {
 	}
 }
 
-func TestMemoryGivesIdleAddressesLittleRoom(t *testing.T) {
+func TestMemoryReleasesTheRingOfAnEvictedKey(t *testing.T) {
 	t.Parallel()
 	memory := NewMemory(LinkReads, shardCount)
 	keys := crowd(memory, 2)
@@ -182,11 +182,11 @@ func TestMemoryGivesIdleAddressesLittleRoom(t *testing.T) {
 		memory.Take(keys[0], memory.base)
 	}
 	shard := shardOf(memory, keys[0])
-	if room := len(shard.rings.of(1)); room != LinkReads.Limit {
-		t.Errorf("room for %d after a burst, expected %d", room, LinkReads.Limit)
+	if got, expected := shard.rings.bytes, ringBytesFor(LinkReads.Limit); got != expected {
+		t.Errorf("rings of %d bytes after a burst, expected %d", got, expected)
 	}
 	memory.Take(keys[1], memory.base)
-	if shard.rings.of(1) != nil || len(shard.rings.unused) != 1 {
+	if shard.rings.bytes != 0 {
 		t.Error("the ring of the evicted key was kept")
 	}
 }

@@ -1,6 +1,6 @@
-// Package ratelimit counts requests in sliding windows, exactly: a request is admitted when fewer than Limit were
-// admitted in the Window before it, and a refused one does not count (decisions.md 8). Memory counts within one process,
-// Redis over all processes, Limiter over all of them for as long as Redis answers.
+// Package ratelimit limits requests with exact sliding windows: it admits a request if fewer than Limit requests were admitted in the
+// Window before it. Rejected requests do not count. Memory counts within one process, Redis across all processes, and Limiter across all
+// processes while Redis responds.
 package ratelimit
 
 import (
@@ -15,7 +15,7 @@ type Surface struct {
 	Window time.Duration // whole microseconds
 }
 
-// The limits of interface.md 8, one per row, and of decisions.md 6.
+// The limits of the API, one per group of routes. Clients rely on them; the OpenAPI document states them.
 var (
 	Resolution   = Surface{Name: "resolution", Limit: 500, Window: time.Second}
 	Match        = Surface{Name: "match", Limit: 30, Window: time.Minute}
@@ -27,7 +27,7 @@ var (
 	Regeneration = Surface{Name: "regeneration", Limit: 10, Window: time.Hour}
 )
 
-// Key is who is counted: an address (clientip.Key), the id of an API key or of an organization.
+// Key is a rate-limit key: an address (clientip.Key), or the id of an API key or an organization.
 type Key = [16]byte
 
 // RetryAfter returns the smallest whole number of seconds, at least 1, that is not shorter than wait.
@@ -35,7 +35,7 @@ func RetryAfter(wait time.Duration) int {
 	return max(1, int((wait+time.Second-1)/time.Second))
 }
 
-// Message returns the message of the 429 response (interface.md 7).
+// Message returns the message of the 429 response. Clients may parse it, so its text is fixed.
 func Message(seconds int) string {
 	return fmt.Sprintf("Rate limit exceeded. Retry after %d second(s).", seconds)
 }

@@ -7,7 +7,7 @@ import (
 	"deeplink/shared/ratelimit"
 )
 
-func TestSurfacesAreTheTableOfTheInterface(t *testing.T) {
+func TestSurfacesHaveTheDocumentedLimits(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]bool)
 	for _, test := range []struct {
@@ -50,7 +50,7 @@ func TestRetryAfterIsTheSmallestWholeNumberOfSeconds(t *testing.T) {
 	}
 }
 
-func TestMessageIsTheOneOfTheInterface(t *testing.T) {
+func TestMessageIsTheDocumentedOne(t *testing.T) {
 	t.Parallel()
 	for seconds, expected := range map[int]string{
 		1:  "Rate limit exceeded. Retry after 1 second(s).",

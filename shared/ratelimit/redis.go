@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	// redisTimeout is how long Redis has for an answer. It takes microseconds; what takes longer than this is down.
-	redisTimeout = 25 * time.Millisecond
-	// Connections is how many a counter uses at once.
+	// roundTripTimeout ends a round trip to Redis. Redis takes microseconds. The bound is for a lost connection; a response that is late
+	// because a machine is busy must not be lost, since Redis may have counted the requests.
+	roundTripTimeout = 2 * time.Second
+	// Connections is the number of connections that a counter uses.
 	Connections = 4
-	// maxBatch is how many requests it counts in one round trip.
+	// maxBatch is the maximum number of requests per round trip.
 	maxBatch = 64
 )
 
@@ -28,13 +29,13 @@ var takeSource string
 
 var takeScript = redis.NewScript(takeSource)
 
-// Redis counts over all processes that share a Redis server and a prefix, by the clock of that server. It is safe for
+// Redis counts across all processes that share a Redis server and a prefix, by the clock of that server. It is safe for
 // concurrent use.
 type Redis struct {
 	client  redis.UniversalClient
 	prefix  string
-	timeout time.Duration // redisTimeout, but in tests
-	lines   *batch.Lines[*check]
+	timeout time.Duration // roundTripTimeout, but in tests
+	batcher *batch.Batcher[*check]
 }
 
 // Open returns the client of a counter for the Redis at url, in one of redisurl.Forms, with so many connections: [Connections] are
@@ -48,15 +49,15 @@ func Open(url string, connections int) (redis.UniversalClient, error) {
 	return address.Open(redisurl.Bounds{Dial: time.Second, Connections: connections}), nil
 }
 
-// NewRedis returns a counter whose keys in Redis begin with prefix. The client should be one of Open's; it stays the caller's to
-// close. Each check is of one key, so a Cluster serves as well as one server.
+// NewRedis returns a counter whose keys in Redis begin with prefix. Get the client from Open; the caller closes it. Each
+// check uses one key, so a Cluster works like a single server.
 func NewRedis(client redis.UniversalClient, prefix string) *Redis {
-	r := &Redis{client: client, prefix: prefix, timeout: redisTimeout}
-	r.lines = batch.New(Connections, maxBatch, r.send)
+	r := &Redis{client: client, prefix: prefix, timeout: roundTripTimeout}
+	r.batcher = batch.New(Connections, maxBatch, r.send)
 	return r
 }
 
-// check is one request that is to be counted, and the answer.
+// check is one request to count, with its result.
 type check struct {
 	key     string
 	surface Surface
@@ -64,16 +65,14 @@ type check struct {
 	err     error
 }
 
-// errUnsent is what a check has until it has its answer.
+// errUnsent is the error of a check until it has a result.
 var errUnsent = errors.New("the check was not sent")
 
-// Take asks for one request of key, as Memory.Take does. It waits 25 ms at most for a connection, and as long for Redis; then it is an
-// error.
+// Take counts one request of key, as Memory.Take does. It waits for a connection until ctx ends, and then at most 2 s for Redis, even if
+// ctx ends. After an error of Redis the request may have been counted.
 func (r *Redis) Take(ctx context.Context, surface Surface, key Key) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
 	c := &check{key: r.prefix + surface.Name + ":" + hex.EncodeToString(key[:]), surface: surface, err: errUnsent}
-	err := r.lines.Do(ctx, c)
+	err := r.batcher.Do(ctx, c)
 	if err == nil {
 		err = c.err
 	}
@@ -83,7 +82,7 @@ func (r *Redis) Take(ctx context.Context, surface Surface, key Key) (time.Durati
 	return time.Duration(c.wait) * time.Microsecond, nil
 }
 
-// send counts all of them. Who gave up does not take the others along.
+// send counts a batch of checks. It does not end with the context of the first check, because the others have not been canceled.
 func (r *Redis) send(ctx context.Context, all []*check) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout)
 	defer cancel()
@@ -99,7 +98,7 @@ func (r *Redis) send(ctx context.Context, all []*check) {
 	}
 }
 
-// count runs the script for all of them in one round trip, by its hash or its text.
+// count runs the script for all checks in one round trip, by its hash or its text.
 func (r *Redis) count(ctx context.Context, all []*check, run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
 	pipe := r.client.Pipeline()
 	results := make([]*redis.Cmd, len(all))

@@ -11,14 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"deeplink/shared/daemon"
-	"deeplink/shared/testredis"
+	"deeplink/shared/devservers"
+	"deeplink/shared/testkit"
 )
 
 // patient is the bound of a test that waits for a condition, on a busy machine.
 const patient = 20 * time.Second
 
-func connect(t testing.TB, server *daemon.Redis) (*Redis, redis.UniversalClient) {
+func connect(t testing.TB, server *devservers.Redis) (*Redis, redis.UniversalClient) {
 	t.Helper()
 	client, err := Open(server.URL(), 0)
 	if err != nil {
@@ -28,8 +28,8 @@ func connect(t testing.TB, server *daemon.Redis) (*Redis, redis.UniversalClient)
 	return NewRedis(client, "limit:"), client
 }
 
-// patiently repeats a request that took longer than a busy machine's 25 ms. Only a request that was not counted may be
-// repeated, so count tells how many have been.
+// patiently repeats a request that failed, as one does for which a busy machine had no connection in time. Only a request that was not
+// counted may be repeated, so count tells how many have been.
 func patiently(t interface{ Fatalf(string, ...any) }, r *Redis, surface Surface, key Key, count func() int64) time.Duration {
 	before := count()
 	for deadline := time.Now().Add(patient); ; {
@@ -142,9 +142,9 @@ func sum(times []int64) (total int64) {
 	return total
 }
 
-func TestRedisIsTheExactLog(t *testing.T) {
+func TestRedisCountsExactly(t *testing.T) {
 	t.Parallel()
-	limiter, client := connect(t, testredis.New(t))
+	limiter, client := connect(t, testkit.NewRedis(t))
 	var next byte
 	rapid.Check(t, func(t *rapid.T) {
 		next++
@@ -169,7 +169,7 @@ func TestRedisIsTheExactLog(t *testing.T) {
 func TestRedisAdmitsExactlyTheLimitOfARace(t *testing.T) {
 	t.Parallel()
 	const requests, racers = 5, 100
-	server := testredis.New(t)
+	server := testkit.NewRedis(t)
 	surface := Surface{Name: "race", Limit: 100, Window: time.Hour}
 	var admitted, failed atomic.Int64
 	var racing sync.WaitGroup
@@ -199,7 +199,7 @@ func TestRedisAdmitsExactlyTheLimitOfARace(t *testing.T) {
 
 func TestRedisAdmitsAgainAfterTheWaitAndNotBefore(t *testing.T) {
 	t.Parallel()
-	limiter, _ := connect(t, testredis.New(t))
+	limiter, _ := connect(t, testkit.NewRedis(t))
 	surface := Surface{Name: "wait", Limit: 3, Window: 300 * time.Millisecond}
 	take := func() time.Duration {
 		wait, err := limiter.Take(t.Context(), surface, Key{})
@@ -240,9 +240,9 @@ func TestRedisAdmitsAgainAfterTheWaitAndNotBefore(t *testing.T) {
 	}
 }
 
-func TestRedisForgetsIdleKeys(t *testing.T) {
+func TestRedisExpiresIdleKeys(t *testing.T) {
 	t.Parallel()
-	limiter, client := connect(t, testredis.New(t))
+	limiter, client := connect(t, testkit.NewRedis(t))
 	surface := Surface{Name: "idle", Limit: 5, Window: time.Hour}
 	patiently(t, limiter, surface, Key{}, func() int64 { return client.DBSize(t.Context()).Val() })
 	name := "limit:idle:" + hex.EncodeToString(make([]byte, 16))
@@ -252,9 +252,9 @@ func TestRedisForgetsIdleKeys(t *testing.T) {
 	}
 }
 
-func TestRedisNeverLocksOutForLongerThanTheWindow(t *testing.T) {
+func TestRedisNeverRejectsForLongerThanTheWindow(t *testing.T) {
 	t.Parallel()
-	limiter, client := connect(t, testredis.New(t))
+	limiter, client := connect(t, testkit.NewRedis(t))
 	surface := Surface{Name: "clock", Limit: 4, Window: time.Minute}
 	for name, stored := range map[string]int{"empty log": 0, "half a log": 2, "full log": 4} {
 		key := Key{byte(stored)}
@@ -279,9 +279,9 @@ func TestRedisNeverLocksOutForLongerThanTheWindow(t *testing.T) {
 	}
 }
 
-func TestRedisCountsRightAfterTheLimitWasLowered(t *testing.T) {
+func TestRedisCountsCorrectlyAfterTheLimitWasLowered(t *testing.T) {
 	t.Parallel()
-	limiter, client := connect(t, testredis.New(t))
+	limiter, client := connect(t, testkit.NewRedis(t))
 	surface := Surface{Name: "lowered", Limit: 5, Window: time.Minute}
 	list := "limit:lowered:" + hex.EncodeToString(make([]byte, 16))
 	// Of five within the minute, the last two stay in it for 40 s and more.
@@ -300,7 +300,7 @@ func TestRedisCountsRightAfterTheLimitWasLowered(t *testing.T) {
 
 func TestEveryNodeOfAClusterCounts(t *testing.T) {
 	t.Parallel()
-	c := testredis.NewCluster(t)
+	c := testkit.NewRedisCluster(t)
 	client, err := Open(c.URL(), 2)
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestEveryNodeOfAClusterCounts(t *testing.T) {
 // TestChecksUseTheConnectionsThatAreKept: one that is made for a check takes much of its time.
 func TestChecksUseTheConnectionsThatAreKept(t *testing.T) {
 	t.Parallel()
-	client, err := Open(testredis.New(t).URL(), Connections)
+	client, err := Open(testkit.NewRedis(t).URL(), Connections)
 	if err != nil {
 		t.Fatal(err)
 	}

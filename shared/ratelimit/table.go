@@ -1,13 +1,16 @@
 package ratelimit
 
-// ownTimes is how many admitted times a cell holds itself: most addresses send a few requests and never come back.
+// ownTimes is the number of admitted times that a cell itself holds: most addresses send only a few requests.
 const ownTimes = 5
 
 // What a cell's ring is when it is not the number of one.
 const (
-	free   int32 = 0  // the cell is nobody's
+	free   int32 = 0  // the cell is unused
 	inCell int32 = -1 // the times are in the cell
 )
+
+// cellBytes is the size of a cell.
+const cellBytes = 64
 
 // cell is what is known of one key: its admitted times within the window, oldest first, in nanoseconds since the base. It is one
 // cache line.
@@ -18,7 +21,7 @@ type cell struct {
 	own         [ownTimes]int64
 }
 
-// newest is the last admitted time, 0 when none is kept.
+// newest returns the last admitted time, or 0.
 func (c *cell) newest(times []int64) int64 {
 	if c.count == 0 {
 		return 0
@@ -26,7 +29,7 @@ func (c *cell) newest(times []int64) int64 {
 	return times[wrap(int(c.head)+int(c.count)-1, len(times))]
 }
 
-// wait forgets what is out of the window, and returns now as it counts and how long it is until there is room.
+// wait drops the times outside the window. It returns the effective now and the time until the next request would be admitted.
 func (c *cell) wait(times []int64, now, window int64, limit int) (at, wait int64) {
 	if c.count > 0 {
 		// Callers read the clock before they get the lock, so times arrive slightly out of order.
@@ -60,7 +63,7 @@ type table struct {
 
 const firstCells = 8
 
-// find returns the cell of a key, nil when it has none.
+// find returns the cell of a key, or nil.
 func (t *table) find(key Key, hash uint64) *cell {
 	if t.used == 0 {
 		return nil
@@ -103,7 +106,7 @@ func (t *table) double() {
 	}
 }
 
-// remove frees the cell at hole. Those behind it that a search would no longer reach move up.
+// remove frees the cell at hole and moves up the cells behind it that a search would no longer reach.
 func (t *table) remove(hole int) {
 	t.used--
 	for at := t.next(hole); t.cells[at].ring != free; at = t.next(at) {

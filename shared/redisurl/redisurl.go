@@ -1,5 +1,5 @@
-// Package redisurl opens the Redis that a URL names: one server, a primary that Sentinels name, or a Cluster. What a caller sends to
-// one works with each.
+// Package redisurl opens a Redis by URL: one server, the primary of a set of Sentinels, or a Cluster. Callers use the client in the same
+// way for each.
 package redisurl
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Forms are the URLs that Parse reads, to be named where one is refused.
+// Forms describes the URLs that Parse accepts, for error messages.
 const Forms = "redis://:password@host:6379/0, redis+sentinel://a:26379,b:26379/0?master_name=NAME&password=password or " +
 	"redis+cluster://:password@a:6379,b:6379; rediss for TLS"
 
@@ -31,8 +31,8 @@ type Address struct {
 	cluster  *redis.ClusterOptions
 }
 
-// Parse reads a URL. Its parameters are those of go-redis, but none that lets replicas answer. Errors may repeat the URL, and there may be
-// a password in it.
+// Parse reads a URL with the parameters of go-redis, except those that allow reads from replicas. Errors may repeat the URL, which may
+// contain a password.
 func Parse(address string) (a Address, err error) {
 	scheme, rest, _ := strings.Cut(address, "://")
 	plain, kind, _ := strings.Cut(scheme, "+")
@@ -64,7 +64,7 @@ func parseSentinel(scheme, rest string) (*redis.FailoverOptions, error) {
 		return nil, errors.New("redis+sentinel:// needs master_name, the name under which the Sentinels know the primary")
 	}
 	if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly || o.UseDisconnectedReplicas {
-		return nil, errors.New("redis+sentinel:// asks the primary, never replicas")
+		return nil, errors.New("redis+sentinel:// uses the primary only; remove the parameters that read from replicas")
 	}
 	if o.TLSConfig != nil {
 		o.TLSConfig.ServerName = "" // each server's certificate has its own
@@ -82,14 +82,14 @@ func parseCluster(scheme, rest string) (*redis.ClusterOptions, error) {
 		return nil, err
 	}
 	if u.Path != "" && u.Path != "/" && u.Path != "/0" {
-		return nil, errors.New("redis+cluster:// has the database 0 alone")
+		return nil, errors.New("redis+cluster:// has database 0 only; remove the path")
 	}
 	o, err := redis.ParseClusterURL(address)
 	if err != nil {
 		return nil, err
 	}
 	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-		return nil, errors.New("redis+cluster:// asks primaries, never replicas")
+		return nil, errors.New("redis+cluster:// uses primaries only; remove the parameters that read from replicas")
 	}
 	if o.TLSConfig != nil {
 		o.TLSConfig.ServerName = ""
@@ -97,8 +97,8 @@ func parseCluster(scheme, rest string) (*redis.ClusterOptions, error) {
 	return o, nil
 }
 
-// listed returns a URL of which go-redis reads the servers: the first one in its place, the others as parameters. In rest they stand with
-// commas between.
+// listed converts a comma-separated list of servers in rest to the form of go-redis: the first server as the host of the URL, the others as
+// parameters.
 func listed(scheme, rest, port string) (string, error) {
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {
@@ -131,25 +131,24 @@ func listed(scheme, rest, port string) (string, error) {
 	return u.String(), nil
 }
 
-// IsCluster reports whether the keys are spread over several primaries.
+// IsCluster reports whether the address is that of a Cluster.
 func (a Address) IsCluster() bool { return a.cluster != nil }
 
-// Bounds are what a client waits for at most, and how many connections it has, to each primary of a Cluster. Zero: what the URL says, or
-// go-redis's default.
+// Bounds are a client's timeouts and its number of connections, per primary of a Cluster. Zero: the URL's value, or go-redis's default.
 type Bounds struct {
 	// Dial bounds a connection attempt, IO a command whose context has no nearer deadline, and the wait for a connection.
 	Dial, IO time.Duration
-	// Connections is how many there may be at once, and are kept.
+	// Connections is both the maximum number of connections and the number kept open.
 	Connections int
 }
 
-// onePool leaves pipelines to the connections that there are. The client would dial others for them, when they are sent.
+// onePool makes pipelines use the connections of the pool. By default the client dials separate connections for them.
 const onePool = -1
 
-// Open returns a client. It waits for no connection, though it may begin to connect: a Redis that is down is no error. Deadlines of
-// contexts hold, and no command is sent twice, but in a Cluster after its connection was lost. Close it after its last user has ended.
+// Open returns a client. It does not wait for a connection, so Redis may be down. The client respects the deadlines of contexts and never
+// repeats a command, except in a Cluster after a lost connection. Close it after its last user has ended.
 func (a Address) Open(b Bounds) redis.UniversalClient {
-	// Without this the client shakes hands for a feature of Redis Enterprise and relaxes the time-outs.
+	// Otherwise the client negotiates a feature of Redis Enterprise, which relaxes the timeouts.
 	plain := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch {
 	case a.sentinel != nil:
@@ -160,7 +159,7 @@ func (a Address) Open(b Bounds) redis.UniversalClient {
 	case a.cluster != nil:
 		o := *a.cluster
 		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.PipelinePoolSize = -1, 1, true, plain, onePool
-		o.DisableRoutingPolicies = true // they cost a question for the list of commands, and serve none that is sent here
+		o.DisableRoutingPolicies = true // they cost a query for the list of commands, and no command here needs them
 		b.apply(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.PoolSize, &o.MinIdleConns)
 		return redis.NewClusterClient(&o)
 	default:

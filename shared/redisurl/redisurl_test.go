@@ -8,10 +8,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
-func TestURLsThatAreReadAndRefused(t *testing.T) {
+func TestParseAcceptsAndRejectsURLs(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]struct {
 		servers string
@@ -97,7 +97,7 @@ func untilIt(t *testing.T, what string, works func(context.Context) error) {
 
 func TestSentinelsLeadToThePrimaryAlsoWhenItIsAnother(t *testing.T) {
 	t.Parallel()
-	s := testredis.NewSentinels(t)
+	s := testkit.NewSentinels(t)
 	client := open(t, s.URL())
 	set := func(ctx context.Context) error { return client.Set(ctx, "key", "value", 0).Err() }
 	untilIt(t, "a write", set)
@@ -112,7 +112,7 @@ func TestSentinelsLeadToThePrimaryAlsoWhenItIsAnother(t *testing.T) {
 
 func TestEachPrimaryOfAClusterIsWrittenTo(t *testing.T) {
 	t.Parallel()
-	c := testredis.NewCluster(t)
+	c := testkit.NewRedisCluster(t)
 	client := open(t, c.URL())
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
 		untilIt(t, "a write of "+key, func(ctx context.Context) error { return client.Set(ctx, key, "value", 0).Err() })

@@ -1,4 +1,4 @@
-// Package release says which release of Deeplink a program is.
+// Package release holds the version of a program.
 package release
 
 import "runtime/debug"
@@ -6,10 +6,10 @@ import "runtime/debug"
 // version is set by the linker: -ldflags='-X deeplink/shared/release.version=1.2.3' (deploy/Dockerfile).
 var version string
 
-// MaxLength bounds what Version returns, as the table edges does.
+// MaxLength bounds the result of Version. It is the bound of edges.release.
 const MaxLength = 100
 
-// Version names the release: what the linker was told, or the commit that go build found, or "" when nobody knows.
+// Version returns the version that the linker set, otherwise the version that go build recorded, otherwise "".
 func Version() string {
 	name := version
 	if info, ok := debug.ReadBuildInfo(); ok && name == "" && info.Main.Version != "(devel)" {

@@ -1,5 +1,6 @@
-// Package requestid decides which X-Request-Id values are taken over from a client and makes one when none is
-// (decisions.md 9). An id correlates log lines and answers; it is not a secret and grants nothing.
+// Package requestid decides which X-Request-Id values the programs accept from a client, and makes an id when the client sent none. The
+// programs echo an accepted value byte for byte, in the header and in the error body. An id may contain any printable ASCII: escape it
+// wherever it is written. An id correlates log lines and responses; it is not a secret and grants nothing.
 package requestid
 
 import (
@@ -11,30 +12,35 @@ import (
 // Header is the name of the header, in canonical form.
 const Header = "X-Request-Id"
 
-const (
-	maxLength  = 128
-	uuidLength = 36
-)
+// MaxLength is how many bytes an id has at most.
+const MaxLength = 255
 
-// allowed marks the bytes of [A-Za-z0-9._:/+=@-].
-var allowed = func() (table [256]bool) {
-	for _, b := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/+=@-") {
-		table[b] = true
-	}
-	return table
-}()
+// Pattern is a regular expression (JSON Schema) for the valid values of the header, whatever their length. HTTP strips white space from
+// both ends of a header value (RFC 9110, 5.5), so an id neither begins nor ends with a space.
+const Pattern = `^[!-~]([ -~]*[!-~])?$`
 
-// Valid reports whether id is 1 to 128 characters of [A-Za-z0-9._:/+=@-]. Anything else counts as not sent.
+const uuidLength = 36
+
+// Valid reports whether id is 1 to 255 bytes of printable ASCII, 0x20 to 0x7E. Any other value counts as not sent.
 func Valid[T ~string | ~[]byte](id T) bool {
-	if len(id) == 0 || len(id) > maxLength {
+	if len(id) == 0 || len(id) > MaxLength {
 		return false
 	}
 	for i := range len(id) {
-		if !allowed[id[i]] {
+		if id[i] < 0x20 || id[i] > 0x7E {
 			return false
 		}
 	}
 	return true
+}
+
+// Sent returns the request id that a client sent, given the values of all its X-Request-Id headers. It returns "" when the client sent
+// no valid id. Several headers count as not sent, even with equal values: there is no one value to echo.
+func Sent(values []string) string {
+	if len(values) != 1 || !Valid(values[0]) {
+		return ""
+	}
+	return values[0]
 }
 
 // Append appends a random UUID (version 4, RFC 9562) to dst. It is safe for concurrent use and allocates only when dst

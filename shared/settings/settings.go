@@ -1,5 +1,5 @@
-// Package settings holds the settings that control and edge have in common, as types that say what is wrong with a value, and
-// never repeat one that may hold a password. They are read by kong from flags and the environment.
+// Package settings holds the types of the settings that control and edge share. Each type validates its value; no error repeats a value
+// that may contain a password. kong reads the settings from flags and the environment.
 package settings
 
 import (
@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -19,23 +21,23 @@ import (
 	"deeplink/shared/redisurl"
 )
 
-// Log says how a program logs. It is to be embedded in a command line.
+// Log holds the logging settings. Embed it in a command line struct.
 type Log struct {
-	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" help:"Least level to log: debug, info, warn or error."`
-	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" help:"How to log: text or json."`
+	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" help:"Lowest level to log: debug, info, warn or error."`
+	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" help:"Log format: text or json."`
 }
 
-// Logger logs to w in the form that the settings ask for, and what goes wrong again and again not each time.
+// Logger returns a logger that writes to w in the configured format and limits the rate of repeated warnings and errors.
 func (l Log) Logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: l.LogLevel}
 	if l.LogFormat == "json" {
-		return slog.New(newSparing(slog.NewJSONHandler(w, options)))
+		return slog.New(newRateLimitedHandler(slog.NewJSONHandler(w, options)))
 	}
-	return slog.New(newSparing(slog.NewTextHandler(w, options)))
+	return slog.New(newRateLimitedHandler(slog.NewTextHandler(w, options)))
 }
 
-// Database and Redis are connection strings. They have no UnmarshalText, and have to be checked by the Validate of the struct
-// around them: kong repeats in its error what it could not unmarshal, and there is a password in it.
+// Database and Redis are connection strings. They have no UnmarshalText: kong's error would repeat the value, which contains a password.
+// The Validate method of the enclosing struct must call Check.
 type (
 	Database string
 	Redis    string
@@ -49,7 +51,8 @@ func (d Database) Check() error {
 	return nil
 }
 
-// Config returns how to make one connection. A pool's own settings may be in the URL too; only its parser knows them.
+// Config returns the configuration of a single connection. The URL may also contain settings of a pool, which only the pool's parser
+// accepts.
 func (d Database) Config() (*pgx.ConnConfig, error) {
 	pool, err := pgxpool.ParseConfig(string(d))
 	if err != nil {
@@ -66,7 +69,7 @@ func (r Redis) Check() error {
 	return nil
 }
 
-// LinkBase is an origin, without a slash at its end: short URLs are served at the root of a host.
+// LinkBase is an origin without a trailing slash: short URLs are served at the root of a host.
 type LinkBase string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -81,13 +84,59 @@ func (b *LinkBase) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Authority returns host and, if there is one, port.
+// Authority returns the host, with the port if there is one.
 func (b LinkBase) Authority() string {
 	_, authority, _ := strings.Cut(string(b), "://")
 	return authority
 }
 
-// Address is where to listen.
+// HostName is a name of the shared host in addition to that of LINK_BASE_URL: in lower case, without port and trailing dot.
+type HostName string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *HostName) UnmarshalText(text []byte) error {
+	s := strings.ToLower(strings.TrimSuffix(strings.TrimSpace(string(text)), "."))
+	if s == "" || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-._") != "" {
+		return fmt.Errorf("must be host names without ports, not %q", text)
+	}
+	*h = HostName(s)
+	return nil
+}
+
+// Origin is an origin exactly as a browser sends it in the header Origin (RFC 6454, section 6.2): scheme, host in lower case, and the port
+// unless it is the default of the scheme.
+type Origin string
+
+// originHost matches a host name; the other form of a host is an IPv6 address in brackets.
+var originHost = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$`)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (o *Origin) UnmarshalText(text []byte) error {
+	s := strings.TrimSpace(string(text))
+	parsed, err := url.Parse(s)
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || s != parsed.Scheme+"://"+parsed.Host ||
+		!isOriginHost(parsed.Hostname()) || !isOriginPort(parsed) {
+		return fmt.Errorf("must be origins such as https://shop.example.com, without a path and without the default port, not %q", text)
+	}
+	*o = Origin(s)
+	return nil
+}
+
+func isOriginHost(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return originHost.MatchString(host) || err == nil && address.Is6() && address.Zone() == "" && address.String() == host
+}
+
+func isOriginPort(origin *url.URL) bool {
+	port := origin.Port()
+	if port == "" {
+		return !strings.HasSuffix(origin.Host, ":")
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && strconv.FormatUint(number, 10) == port && port != map[string]string{"http": "80", "https": "443"}[origin.Scheme]
+}
+
+// Address is the host and port to listen on.
 type Address string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -115,7 +164,7 @@ func (p *Proxies) UnmarshalText(text []byte) (err error) {
 // Connections is a number of database connections.
 type Connections int32
 
-// Check returns what is wrong with the number that the flag and the variable set.
+// Check validates the number. flag and variable name the setting in the error.
 func (c Connections) Check(flag, variable string) error {
 	if c < 1 || c > 1000 {
 		return fmt.Errorf("--%s ($%s) must be from 1 to 1000", flag, variable)

@@ -1,6 +1,6 @@
-// Package strictjson refuses request bodies that two readers could understand differently: it accepts the JSON of RFC
-// 8259 within the limits of I-JSON (RFC 7493), and no U+0000, which Postgres cannot store. What it accepts,
-// encoding/json reads without loss. It does not look at what the members mean.
+// Package strictjson rejects request bodies that two JSON readers could interpret differently: it accepts JSON (RFC 8259) within the limits
+// of I-JSON (RFC 7493), without U+0000, which Postgres cannot store. encoding/json reads every accepted body without loss. The package
+// does not interpret members.
 package strictjson
 
 import (
@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Error says what is wrong and where. Both texts are safe to show to the client: they hold nothing but what it sent.
+// Error says what is wrong and where. Both texts may be shown to the client: they contain only what the client sent.
 type Error struct {
 	// Field is the dotted path of the innermost member, such as "og.title" or "tags[2]"; empty at the root.
 	Field   string
@@ -23,7 +23,7 @@ func (e *Error) Error() string {
 	return e.Field + " " + e.Message
 }
 
-// Check returns nil or an *Error for the first offence in body. It demands exactly one JSON value, valid UTF-8, no
+// Check returns nil or an *Error for the first violation in body. It requires exactly one JSON value, valid UTF-8, no
 // member name twice in one object (names are compared as decoded), no U+0000 and no lone surrogate in any string, no
 // number outside the range of float64 or of more than 1,000 characters, and a nesting of at most maxDepth arrays and
 // objects, the outermost being 1. Time and memory grow linearly with the body, the stack with maxDepth, which must be at

@@ -1,63 +1,85 @@
-// Package wire remembers how a request began, so that even what a server could not read is answered with its path and its request
-// id. It does not read HTTP: that is the servers' own business.
+// Package wire keeps the beginning of each request, so that the error envelope has the path and the request id even if the HTTP server could
+// not parse the request. It also limits connections and writes error responses before HTTP starts. It does not replace the servers' parsers.
 package wire
 
 import (
 	"bytes"
+	"sync"
 
 	"deeplink/shared/requestid"
 )
 
-// usual is what most requests fit into, in bytes. More is not kept for the next one.
+// usual is the size in bytes that most requests fit into. Larger buffers are not reused.
 const usual = 2 << 10
 
-// Head is the beginning of the request that a connection is busy with, as it came. The zero value is ready. It is one goroutine's at a
-// time.
+// Head holds the first bytes of the current request of a connection. The zero value is ready for use. It is not safe for concurrent use.
 type Head struct {
-	raw      []byte
+	raw      *[]byte // nil: nothing is kept
 	answered bool
 }
 
-// Add takes what was read from the connection and keeps at most bound bytes of each request.
+// heads holds the buffers of idle connections.
+var heads = sync.Pool{New: func() any { return new([]byte) }}
+
+// Add appends bytes that were read from the connection. It keeps at most bound bytes of each request.
 func (h *Head) Add(b []byte, bound int) {
 	if h.answered {
-		h.raw, h.answered = h.raw[:0], false
-		if cap(h.raw) > usual {
-			h.raw = nil
-		}
+		h.answered = false
+		h.forget()
 	}
-	h.raw = append(h.raw, b[:min(len(b), bound-len(h.raw))]...)
+	if h.raw == nil {
+		h.raw = heads.Get().(*[]byte)
+	}
+	*h.raw = append(*h.raw, b[:min(len(b), bound-len(*h.raw))]...)
 }
 
-// Answered says that the request was answered: what is read next is another one.
+// Answered marks the request as answered: the next bytes belong to another request.
 func (h *Head) Answered() { h.answered = true }
 
-// Request returns what was kept of the request. Nothing is known of one that came together with the one before it.
-func (h *Head) Request() Request {
+// Idle marks the connection as idle. If the last request was answered, Head releases its buffer.
+func (h *Head) Idle() {
 	if h.answered {
-		return Request{}
+		h.forget()
 	}
-	return Parse(h.raw)
 }
 
-// Request is what can be said of a request.
+func (h *Head) forget() {
+	if h.raw == nil {
+		return
+	}
+	if cap(*h.raw) <= usual {
+		*h.raw = (*h.raw)[:0]
+		heads.Put(h.raw)
+	}
+	h.raw = nil
+}
+
+// Request parses the kept bytes. It returns the zero Request for a pipelined request, which was read together with the previous one.
+func (h *Head) Request() Request {
+	if h.answered || h.raw == nil {
+		return Request{}
+	}
+	return Parse(*h.raw)
+}
+
+// Request holds the recognized parts of a request.
 type Request struct {
-	// Path is the target without its query, empty unless it is in origin form and its end was seen.
+	// Path is the target without its query. It is empty unless the target is in origin form and complete.
 	Path string
-	// ID is the one valid request id, else empty.
+	// ID is the client's request id. It is empty if the client sent no valid id, or several.
 	ID string
-	// Old says that it is HTTP/1.0.
+	// Old: the request is HTTP/1.0.
 	Old bool
-	// Length and Encoding say that Content-Length and Transfer-Encoding were seen.
+	// Length and Encoding: the request has Content-Length and Transfer-Encoding.
 	Length, Encoding bool
 }
 
-// Parse reads as much as it can of the beginning of a request, whatever is wrong with it.
+// Parse reads as much as possible of the beginning of a request, also of an invalid one.
 func Parse(head []byte) (r Request) {
 	line, fields, whole := bytes.Cut(bytes.TrimLeft(head, "\r\n"), []byte("\n"))
 	r.Path = string(pathOf(line, whole))
 	r.Old = bytes.HasSuffix(bytes.TrimSuffix(line, []byte("\r")), []byte(" HTTP/1.0"))
-	ids := 0
+	ids, folds := 0, false
 	for {
 		field, rest, whole := bytes.Cut(fields, []byte("\n"))
 		if field = bytes.TrimSuffix(field, []byte("\r")); !whole || len(field) == 0 {
@@ -65,8 +87,14 @@ func Parse(head []byte) (r Request) {
 		}
 		fields = rest
 		name, value, _ := bytes.Cut(field, []byte(":"))
+		isID := bytes.EqualFold(name, []byte(requestid.Header))
 		switch {
-		case bytes.EqualFold(name, []byte(requestid.Header)):
+		case field[0] == ' ' || field[0] == '\t':
+			if folds {
+				ids++ // the value continues in this line (obs-fold, RFC 9112, 5.2), so the value read before is incomplete
+			}
+			continue
+		case isID:
 			ids++
 			r.ID = string(bytes.Trim(value, " \t"))
 		case bytes.EqualFold(name, []byte("Content-Length")):
@@ -74,14 +102,15 @@ func Parse(head []byte) (r Request) {
 		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
 			r.Encoding = true
 		}
+		folds = isID
 	}
 	if ids != 1 || !requestid.Valid(r.ID) {
-		r.ID = "" // of two none is believed
+		r.ID = ""
 	}
 	return r
 }
 
-// pathOf returns the path in a request line, empty when the line can be read in more than one way. whole says whether its end was seen.
+// pathOf returns the path in a request line, or nil if the line is ambiguous. whole: the line is complete.
 func pathOf(line []byte, whole bool) []byte {
 	words := bytes.Split(bytes.TrimSuffix(line, []byte("\r")), []byte(" "))
 	if len(words) < 2 || len(words) > 3 || len(words[0]) == 0 || len(words[1]) == 0 || words[1][0] != '/' {

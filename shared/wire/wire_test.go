@@ -14,7 +14,7 @@ import (
 	"deeplink/shared/requestid"
 )
 
-func TestParseReadsWhatCanBeReadInOneWay(t *testing.T) {
+func TestParseReadsOnlyUnambiguousParts(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		head string
@@ -31,7 +31,11 @@ func TestParseReadsWhatCanBeReadInOneWay(t *testing.T) {
 		{"GET /a b HTTP/1.1\r\n", Request{}},
 		{"GET http://a.example/a HTTP/1.1\r\n", Request{}},
 		{"GET /a HTTP/1.1\r\nX-Request-Id: one\r\nX-Request-Id: two\r\n\r\n", Request{Path: "/a"}},
-		{"GET /a HTTP/1.1\r\nX-Request-Id: a b\r\n\r\n", Request{Path: "/a"}},
+		{"GET /a HTTP/1.1\r\nX-Request-Id: \t a: \"b\",  c \t\r\n\r\n", Request{Path: "/a", ID: `a: "b",  c`}},
+		{"GET /a HTTP/1.1\r\nX-Request-Id: a\tb\r\n\r\n", Request{Path: "/a"}},
+		{"GET /a HTTP/1.1\r\nX-Request-Id: a\r\n b\r\n\r\n", Request{Path: "/a"}},
+		{"GET /a HTTP/1.1\r\nX-Request-Id: a\r\nX: y\r\n z\r\n\r\n", Request{Path: "/a", ID: "a"}},
+		{"GET /a HTTP/1.1\r\nX-Request-Id:\r\nX-Request-Id: a\r\n\r\n", Request{Path: "/a"}},
 		{"GET /a HTTP/1.1\r\nX-Request-Id: hal", Request{Path: "/a"}},
 		{"GET /a HTTP/1.1\r\n\r\nX-Request-Id: body\r\n", Request{Path: "/a"}},
 		{"POST /a HTTP/1.1\r\ncontent-length: 1\r\nTRANSFER-ENCODING: x\r\n\r\n", Request{Path: "/a", Length: true, Encoding: true}},
@@ -42,7 +46,7 @@ func TestParseReadsWhatCanBeReadInOneWay(t *testing.T) {
 	}
 }
 
-func TestHeadIsThatOfTheRequestUnderWay(t *testing.T) {
+func TestHeadHoldsTheCurrentRequest(t *testing.T) {
 	t.Parallel()
 	var h Head
 	add := func(s string) { h.Add([]byte(s), 40) }
@@ -51,8 +55,12 @@ func TestHeadIsThatOfTheRequestUnderWay(t *testing.T) {
 	if got := h.Request(); got != (Request{Path: "/a", ID: "a"}) {
 		t.Errorf("%+v, expected path and id of a request read in two pieces", got)
 	}
-	if len(h.raw) != 40 {
-		t.Errorf("%d bytes are kept, expected 40", len(h.raw))
+	if len(*h.raw) != 40 {
+		t.Errorf("%d bytes are kept, expected 40", len(*h.raw))
+	}
+	h.Idle()
+	if got := h.Request(); got != (Request{Path: "/a", ID: "a"}) {
+		t.Errorf("%+v, expected path and id of a request that is not answered yet", got)
 	}
 	h.Answered()
 	if got := h.Request(); got != (Request{}) {
@@ -64,7 +72,24 @@ func TestHeadIsThatOfTheRequestUnderWay(t *testing.T) {
 	}
 }
 
-func TestGateTurnsAwayWhomThereIsNoRoomFor(t *testing.T) {
+func TestHeadReleasesItsBufferWhileTheConnectionIsIdle(t *testing.T) {
+	t.Parallel()
+	var one, two Head
+	one.Add([]byte("GET /one HTTP/1.1\r\n"), 100)
+	one.Answered()
+	one.Idle()
+	if one.raw != nil {
+		t.Errorf("an idle connection keeps %q", *one.raw)
+	}
+	// What was given back may be used by any other connection.
+	two.Add([]byte("GET /two HTTP/1.1\r\n"), 100)
+	one.Add([]byte("GET /new HTTP/1.1\r\n"), 100)
+	if a, b := one.Request().Path, two.Request().Path; a != "/new" || b != "/two" {
+		t.Errorf("paths %q and %q, expected /new and /two", a, b)
+	}
+}
+
+func TestGateRefusesConnectionsOverTheLimit(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,7 +127,7 @@ func TestGateTurnsAwayWhomThereIsNoRoomFor(t *testing.T) {
 	}
 	gate.Leave()
 	if _, third := connect(); !gate.Admit(third) {
-		t.Error("nobody is let in after the first left")
+		t.Error("no connection is admitted after the first one left")
 	}
 }
 

@@ -11,42 +11,42 @@ import (
 	"deeplink/shared/postgres"
 )
 
-// buriedAfter is how long a row must have stood still, beyond its edge's hold, to be deleted: somebody may still want to see
-// in the table which edge died.
-const buriedAfter = 10 * time.Minute
+// reapAfter is how long a row must not move, in addition to its edge's hold, before control deletes it. Until then an operator can see in
+// the table which edge died.
+const reapAfter = 10 * time.Minute
 
-// view is one look at the table edges. It is immutable.
+// view is the content of the table edges at one time. It is immutable.
 type view struct {
 	feed.Point
-	begun time.Time // before the statement was sent
+	start time.Time // before the statement was sent
 	edges map[process]edge
 }
 
-// process is one edge's: who acknowledges, and whose right to answer a row of edges is.
+// process identifies an edge process: the sender of acknowledgements and the owner of a row in edges.
 type process struct{ slot, incarnation string }
 
-// edge is a row of edges as this process has seen it.
+// edge is a row of edges as this control has observed it.
 type edge struct {
 	renewals    int64
 	lease, hold time.Duration
 	applied     feed.Snapshot
-	// moved is when this process, by its own clock, had first seen these renewals: after the renewal itself, so waiting from
-	// here is waiting long enough. A row met for the first time counts as alive.
+	// moved is when this control first read this value of renewals, by its own clock. That is later than the renewal, so a wait that
+	// counts from here is long enough. A row counts as alive when control reads it for the first time.
 	moved time.Time
-	// lost: the database was set back, and the row with it. The process may still answer from what it had, and so is waited for
-	// until its hold has passed, or its row is there again.
+	// lost: the database was restored to a state without this row. The edge may still serve from its cache, so control waits for it
+	// until its hold has passed or its row is back.
 	lost bool
 }
 
-// watch looks at edges until ctx ends: at once when somebody begins to wait, every 50 ms while somebody waits, else at the
-// pace of the edges.
+// watch reads edges until ctx ends: at once when a call starts to wait, every 50 ms while calls wait, otherwise at the poll interval of
+// the edges.
 func (r *Relay) watch(ctx context.Context) {
 	failing := false
 	for {
-		if err := r.see(ctx); err != nil && ctx.Err() == nil {
-			r.counts.looksFailed.Add(1)
+		if err := r.refresh(ctx); err != nil && ctx.Err() == nil {
+			r.counts.refreshesFailed.Add(1)
 			if !failing {
-				r.log.Warn("the table edges can't be read; changes stay pending", "error", err)
+				r.log.Warn("could not read the table edges; changes stay pending", "error", err)
 			}
 			failing = true
 		} else {
@@ -57,7 +57,7 @@ func (r *Relay) watch(ctx context.Context) {
 		case <-ctx.Done():
 			pause.Stop()
 			return
-		case <-r.look:
+		case <-r.refreshNow:
 		case <-pause.C:
 		}
 		pause.Stop()
@@ -67,14 +67,14 @@ func (r *Relay) watch(ctx context.Context) {
 func (r *Relay) pace() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.waiting) > 0 {
-		return waitingEvery
+	if len(r.waiting.all) > 0 {
+		return refreshEvery
 	}
 	return pollEvery
 }
 
-// see takes one look, and lets all who wait judge anew.
-func (r *Relay) see(ctx context.Context) error {
+// refresh reads edges once and wakes all waiting calls.
+func (r *Relay) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	r.mu.Lock()
@@ -89,23 +89,23 @@ func (r *Relay) see(ctx context.Context) error {
 		r.log.Warn("the database was restarted, failed over or restored")
 	}
 	r.view = next
-	for w := range r.waiting {
+	for w := range r.waiting.all {
 		w.wake()
 	}
 	r.mu.Unlock()
-	if err := r.bury(ctx, next); err != nil {
-		r.log.Warn("the row of a dead edge stays for now", "error", err)
+	if err := r.reap(ctx, next); err != nil {
+		r.log.Warn("could not delete the row of a dead edge; will retry", "error", err)
 	}
 	return nil
 }
 
-// One statement for both, so that the rows are of the history that is told. Without an edge there is a row of nulls.
+// selectEdges is one statement, so that the rows belong to the history that it returns. Without edges it returns one row of nulls.
 const selectEdges = `
 with now as materialized (select pg_current_snapshot()::text as snapshot, ` + postgres.History + ` as history)
 select now.snapshot, now.history, slot, incarnation::text, renewals, lease_ms, hold_ms, applied::text from now left join edges on true`
 
 func (r *Relay) read(ctx context.Context, last *view) (*view, error) {
-	v := &view{begun: time.Now(), edges: make(map[process]edge)}
+	v := &view{start: time.Now(), edges: make(map[process]edge)}
 	rows, err := r.pool.Query(ctx, selectEdges)
 	if err != nil {
 		return nil, fmt.Errorf("read edges: %w", err)
@@ -144,46 +144,46 @@ func (v *view) scan(rows pgx.Rows) (err error) {
 	return nil
 }
 
-// follow works out how long the rows have stood still, and which edges of the last view, which may be nil, are to be waited for
-// though their rows are gone. Where the last view was of another history it says nothing of what stood still: the row may have
-// moved on and been set back.
+// follow compares v with the last view, which may be nil. It sets since when each row has not moved, and keeps the edges that control must
+// wait for although their rows are gone. If the history has changed, a row with the same renewals counts as moved: it may have moved and
+// then been restored.
 func (v *view) follow(last *view, ended time.Time) {
 	if last == nil {
 		last = &view{Point: v.Point}
 	}
 	continued := last.LeadsTo(v.Point)
-	for who, e := range v.edges {
+	for p, e := range v.edges {
 		e.moved = ended
-		if before, ok := last.edges[who]; ok && continued && !before.lost && before.renewals == e.renewals {
+		if before, ok := last.edges[p]; ok && continued && !before.lost && before.renewals == e.renewals {
 			e.moved = before.moved
 		}
-		v.edges[who] = e
+		v.edges[p] = e
 	}
-	for who, e := range last.edges {
-		if _, ok := v.edges[who]; ok {
+	for p, e := range last.edges {
+		if _, ok := v.edges[p]; ok {
 			continue
 		}
 		if !continued {
 			e.lost, e.moved, e.applied = true, ended, feed.Snapshot{}
 		}
-		if e.lost && v.begun.Sub(e.moved) < drift(e.hold) {
-			v.edges[who] = e
+		if e.lost && v.start.Sub(e.moved) < drift(e.hold) {
+			v.edges[p] = e
 		}
 	}
 }
 
-// bury deletes rows that have stood still for so long that nobody waits for them any more. The condition keeps a row that
-// moved since; an edge that was only paused makes its row anew.
-func (r *Relay) bury(ctx context.Context, v *view) error {
-	for who, e := range v.edges {
-		if v.begun.Sub(e.moved) < drift(e.hold)+buriedAfter {
+// reap deletes the rows that have not moved for much longer than control waits for them. The condition on renewals keeps a row that has
+// moved meanwhile. An edge that was only paused recreates its row.
+func (r *Relay) reap(ctx context.Context, v *view) error {
+	for p, e := range v.edges {
+		if v.start.Sub(e.moved) < drift(e.hold)+reapAfter {
 			continue
 		}
-		_, err := r.pool.Exec(ctx, `delete from edges where slot = $1 and incarnation = $2 and renewals = $3`, who.slot, who.incarnation, e.renewals)
+		_, err := r.pool.Exec(ctx, `delete from edges where slot = $1 and incarnation = $2 and renewals = $3`, p.slot, p.incarnation, e.renewals)
 		if err != nil {
 			return fmt.Errorf("delete the row of a dead edge: %w", err)
 		}
-		r.log.Info("deleted the row of a dead edge", "slot", who.slot)
+		r.log.Info("deleted the row of a dead edge", "slot", p.slot)
 	}
 	return nil
 }

@@ -10,16 +10,16 @@ import (
 )
 
 type counts struct {
-	hintsLost, looksFailed atomic.Int64
-	hearing                atomic.Bool // the subscription to acknowledgements is there
-	sending                admin.Pulse // of hints
-	waits                  *prometheus.HistogramVec
+	hintsLost, refreshesFailed atomic.Int64
+	subscribed                 atomic.Bool // the subscription to acknowledgements is up
+	sending                    admin.Pulse // of hints
+	waits                      *prometheus.HistogramVec
 }
 
 func newCounts() counts {
 	waits := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "deeplink_control_propagation_seconds",
-		Help:    "How long calls waited for the edges to forget, by outcome.",
+		Help:    "How long calls waited for their change to reach all edges, by outcome.",
 		Buckets: []float64{.0005, .001, .002, .003, .005, .01, .02, .05, .1, .2, .3, .5, 1, 2, 3},
 	}, []string{"propagation"})
 	for _, p := range []Propagation{Complete, Pending} {
@@ -44,21 +44,21 @@ func (r *Relay) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.counts.waits,
 		counter("hints_lost_total", "Hints that could not be sent.", &r.counts.hintsLost),
-		counter("edge_looks_failed_total", "Looks at the table edges that failed.", &r.counts.looksFailed),
-		admin.RedisUp("acks", r.counts.hearing.Load),
+		counter("edge_looks_failed_total", "Reads of the table edges that failed.", &r.counts.refreshesFailed),
+		admin.RedisUp("acks", r.counts.subscribed.Load),
 		admin.RedisUp("hints", r.counts.sending.Up),
 		gauge("edges", "Registered edges.", func() float64 { edges, _ := r.registered(); return float64(edges) }),
-		gauge("edges_silent", "Registered edges whose row has not moved for longer than their lease: changes are pending because of them.",
+		gauge("edges_silent", "Registered edges whose row has not moved for longer than their lease. They keep changes pending.",
 			func() float64 { _, silent := r.registered(); return float64(silent) }),
-		gauge("waiting_calls", "Calls that wait for the edges to forget.", func() float64 {
+		gauge("waiting_calls", "Calls that wait for their change to reach all edges.", func() float64 {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return float64(len(r.waiting))
+			return float64(len(r.waiting.all))
 		}),
 	}
 }
 
-// registered returns how many edges there are, and how many of them have been silent for longer than their lease.
+// registered returns the number of edges, and how many of them have not moved their row for longer than their lease.
 func (r *Relay) registered() (edges, silent int) {
 	r.mu.Lock()
 	view := r.view
@@ -67,7 +67,7 @@ func (r *Relay) registered() (edges, silent int) {
 		return 0, 0
 	}
 	for _, e := range view.edges {
-		if view.begun.Sub(e.moved) >= drift(e.lease) {
+		if view.start.Sub(e.moved) >= drift(e.lease) {
 			silent++
 		}
 	}

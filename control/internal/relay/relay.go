@@ -1,8 +1,8 @@
-// Package relay tells the edges of a change and waits until none of them answers from before it. Its promise: [Complete]
-// means that every edge which may answer from its cache has forgotten what the change replaced.
+// Package relay sends hints about a change to the edges and waits for the edges to apply it. Its promise: after [Complete] no edge serves
+// the state before the change to a later request. The protocol is in shared/feed/README.md.
 //
-// Postgres alone decides: the table edges says who may answer, and what each has applied. Redis only shortens the wait. The
-// order in which things are read is the promise: the change is committed, then the hint is sent, then edges is read.
+// Postgres alone decides: the table edges lists the edges that may serve from their caches, and what each has applied. Redis only
+// shortens the wait. The order is part of the promise: commit the change, then send the hint, then read edges.
 package relay
 
 import (
@@ -22,69 +22,69 @@ import (
 	"deeplink/shared/feed"
 )
 
-// Header carries the Propagation in answers.
+// Header is the response header that carries the Propagation.
 const Header = "Deeplink-Propagation"
 
 // Propagation says whether a change has reached every edge.
 type Propagation string
 
 const (
-	// Complete: no edge answers a later request from before the change.
+	// Complete: no edge serves the state before the change to a later request.
 	Complete Propagation = "complete"
-	// Pending: some edge could not be heard of. Cut off from Postgres and Redis, it may answer from before the change until
-	// its stale-if-error time is over.
+	// Pending: an edge did not confirm the change in time. If it is cut off from Postgres and Redis, it may serve the state before the
+	// change until its stale-if-error time has passed.
 	Pending Propagation = "pending"
 )
 
 const (
-	// pollEvery is the pace of the look at edges while nobody waits.
+	// pollEvery is how often control reads edges while no call waits.
 	pollEvery = feed.PollEvery
-	// waitingEvery is the pace of the look at edges while somebody waits.
-	waitingEvery = 50 * time.Millisecond
-	// publishTimeout bounds the one try to send a hint.
+	// refreshEvery is how often control reads edges while calls wait.
+	refreshEvery = 50 * time.Millisecond
+	// publishTimeout bounds the single attempt to send a hint.
 	publishTimeout = 50 * time.Millisecond
-	// readTimeout bounds one look at edges.
+	// readTimeout bounds one read of edges.
 	readTimeout = 500 * time.Millisecond
-	// unknownLease is how long to wait when edges could not be read at all: the default of EDGE_LEASE.
+	// unknownLease is how long a call waits if control cannot read edges: the default of EDGE_LEASE.
 	unknownLease = 2 * time.Second
 )
 
-// drift stretches a span of another machine's clock to one that is surely over on this one: 1 % and 10 ms.
+// drift adds the margin for clock rates, 1 % and 10 ms: after drift(span) by this clock, span has passed by every edge's clock.
 func drift(span time.Duration) time.Duration { return span + span/100 + 10*time.Millisecond }
 
-// Relay spreads changes. Its methods are safe for concurrent use.
+// Relay propagates changes to the edges. Its methods are safe for concurrent use.
 type Relay struct {
 	pool  *pgxpool.Pool
 	redis redis.UniversalClient
 	log   *slog.Logger
 
-	mu      sync.Mutex
-	view    *view
-	waiting map[*wait]struct{}
-	look    chan struct{} // one slot: somebody needs a newer view
-	mute    atomic.Bool   // the last hint was not sent
+	mu         sync.Mutex
+	view       *view
+	waiting    calls
+	refreshNow chan struct{} // one slot: a call needs a newer view
+	silent     atomic.Bool   // the last hint was not sent
 
 	counts counts
 }
 
-// New returns a relay. It needs one or two connections of pool at a time, which should be its own: calls that wait for a
-// connection must not keep those waiting that have committed.
+// New returns a relay. It uses one or two connections of pool at a time. The pool should be its own, so that calls that wait for a
+// connection do not delay calls that have committed.
 func New(pool *pgxpool.Pool, client redis.UniversalClient, log *slog.Logger) *Relay {
 	return &Relay{
 		pool: pool, redis: client, log: log,
-		waiting: make(map[*wait]struct{}), look: make(chan struct{}, 1), counts: newCounts(),
+		waiting: newCalls(), refreshNow: make(chan struct{}, 1), counts: newCounts(),
 	}
 }
 
-// Run watches edges and hears acknowledgements until ctx ends. Without it Await can't be complete.
+// Run reads edges and receives acknowledgements until ctx ends. Await returns Complete for a change only while Run runs.
 func (r *Relay) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { r.watch(ctx); return nil })
 	group.Go(func() error {
-		bus.Hear(ctx, r.redis, feed.Acks, r.acknowledged, func(err error) {
-			r.counts.hearing.Store(err == nil)
+		bus.Subscribe(ctx, r.redis, feed.Acks, r.acknowledged, func(err error) {
+			r.counts.subscribed.Store(err == nil)
 			if err != nil {
-				r.log.Warn("acknowledgements are lost until the subscription is back; changes complete by the edges' polls", "error", err)
+				r.log.Warn("subscription to acknowledgements lost; until it is back, changes complete by the edges' polls", "error", err)
 			}
 		})
 		return nil
@@ -92,16 +92,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Await publishes a change that was just committed and waits until it is complete, until every lease granted before it has
-// run out, or until ctx ends. A zero change is complete at once; one without an ID (a barrier, or a repeat of what is purged) is
-// only waited for.
+// Await publishes a change that was just committed and waits until it is complete, until every lease granted before it has expired, or
+// until ctx ends. A zero change is complete at once. A change without an ID (a barrier, or the repetition of a change whose row was
+// purged) is not published.
 func (r *Relay) Await(ctx context.Context, change feed.Change) Propagation {
 	return r.await(ctx, change, 0)
 }
 
-// AwaitCreate is Await for a change that replaces nothing but a 404: it waits for one poll of every edge at most.
+// AwaitCreate is Await for a change that replaces nothing but a 404. It waits for at most one poll of every edge.
 func (r *Relay) AwaitCreate(ctx context.Context, change feed.Change) Propagation {
-	return r.await(ctx, change, pollEvery+waitingEvery)
+	return r.await(ctx, change, pollEvery+refreshEvery)
 }
 
 func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Duration) Propagation {
@@ -111,8 +111,8 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	ctx, span := trace.SpanFromContext(ctx).TracerProvider().Tracer("deeplink/control/relay").Start(ctx, "wait for the edges")
 	defer span.End()
 	w := &wait{change: change, committed: time.Now(), acks: make(map[feed.Ack]struct{}), moved: make(chan struct{}, 1)}
-	r.join(w)
-	defer r.part(w)
+	r.add(w)
+	defer r.remove(w)
 	if change.ID != 0 {
 		r.publish(ctx, change)
 	}
@@ -122,13 +122,13 @@ func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Durat
 	return propagation
 }
 
-// until waits for w to be complete, at most until no lease from before it can hold any more.
+// until waits for w to be complete, at most until every lease granted before the commit has expired.
 func (r *Relay) until(ctx context.Context, w *wait, atMost time.Duration) Propagation {
 	over := time.NewTimer(0)
 	defer over.Stop()
 	for {
 		now := time.Now()
-		done, lease := r.judge(w, now)
+		done, lease := r.propagated(w, now)
 		if done {
 			return Complete
 		}
@@ -150,17 +150,17 @@ func (r *Relay) until(ctx context.Context, w *wait, atMost time.Duration) Propag
 	}
 }
 
-// judge reports whether every edge has forgotten, and if not, the longest lease of those that have not.
-func (r *Relay) judge(w *wait, now time.Time) (done bool, lease time.Duration) {
+// propagated reports whether every edge has applied the change, and if not, the longest lease of the edges that have not.
+func (r *Relay) propagated(w *wait, now time.Time) (done bool, lease time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// A look that began before the commit may have missed an edge that registered in between and read the old state.
-	if r.view == nil || r.view.begun.Before(w.committed) {
+	// A view read before the commit may lack an edge that registered since then and loaded the state before the change.
+	if r.view == nil || r.view.start.Before(w.committed) {
 		return false, unknownLease
 	}
 	done = true
-	for who, e := range r.view.edges {
-		if !w.forgotten(who, e, r.view, now) {
+	for p, e := range r.view.edges {
+		if !w.appliedBy(p, e, r.view, now) {
 			done = false
 			lease = max(lease, e.lease)
 		}
@@ -169,36 +169,36 @@ func (r *Relay) judge(w *wait, now time.Time) (done bool, lease time.Duration) {
 }
 
 func (r *Relay) publish(ctx context.Context, change feed.Change) {
-	// A caller who hung up must not leave the next one waiting for a poll.
+	// The hint is sent even if the client has disconnected: a repeated call waits for the same change.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
 	err := r.redis.Publish(ctx, feed.Hints, change.Encode()).Err()
-	r.counts.sending.Heard(err)
+	r.counts.sending.Record(err)
 	if err != nil {
 		r.counts.hintsLost.Add(1)
 	}
-	if was := r.mute.Swap(err != nil); err != nil && !was {
-		r.log.Warn("hints are not sent; the edges' polls bring the changes", "error", err)
+	if was := r.silent.Swap(err != nil); err != nil && !was {
+		r.log.Warn("could not send hints; the edges get the changes by polling", "error", err)
 	}
 }
 
-func (r *Relay) join(w *wait) {
+func (r *Relay) add(w *wait) {
 	r.mu.Lock()
-	r.waiting[w] = struct{}{}
+	r.waiting.add(w)
 	r.mu.Unlock()
 	select {
-	case r.look <- struct{}{}:
+	case r.refreshNow <- struct{}{}:
 	default:
 	}
 }
 
-func (r *Relay) part(w *wait) {
+func (r *Relay) remove(w *wait) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.waiting, w)
+	r.waiting.remove(w)
 }
 
-// acknowledged hands an acknowledgement to whoever waits for it.
+// acknowledged delivers an acknowledgement to the calls that wait for that change.
 func (r *Relay) acknowledged(payload string) {
 	ack, err := feed.ParseAck(payload)
 	if err != nil {
@@ -207,34 +207,16 @@ func (r *Relay) acknowledged(payload string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for w := range r.waiting {
-		if w.change.ID == ack.ID {
-			w.acks[ack] = struct{}{}
-			w.wake()
-		}
+	for w := range r.waiting.of(ack.ID) {
+		w.acknowledged(ack)
 	}
 }
 
-// wait is one call that waits for its change to be complete. Relay.mu guards acks.
-type wait struct {
-	change    feed.Change
-	committed time.Time // not before the commit returned
-	acks      map[feed.Ack]struct{}
-	moved     chan struct{} // one slot: something may have changed for this wait
-}
-
-func (w *wait) wake() {
-	select {
-	case w.moved <- struct{}{}:
-	default:
-	}
-}
-
-// forgotten reports whether an edge can't answer from before the change any more: it acknowledged, it applied a snapshot that
-// saw the change, its row has stood still for longer than it may go on, or that time has passed since the commit.
-func (w *wait) forgotten(who process, e edge, v *view, now time.Time) bool {
-	if _, ok := w.acks[feed.Ack{ID: w.change.ID, Slot: who.slot, Incarnation: who.incarnation}]; ok {
+// appliedBy reports whether an edge can no longer serve the state before the change: the edge has acknowledged the change, it has applied a
+// snapshot that sees the change, its row has not moved for its hold, or its hold has passed since the commit.
+func (w *wait) appliedBy(p process, e edge, v *view, now time.Time) bool {
+	if _, ok := w.acks[feed.Ack{ID: w.change.ID, Slot: p.slot, Incarnation: p.incarnation}]; ok {
 		return true
 	}
-	return e.applied.Sees(w.change.XID) || v.begun.Sub(e.moved) >= drift(e.hold) || now.Sub(w.committed) >= drift(e.hold)
+	return e.applied.Sees(w.change.XID) || v.start.Sub(e.moved) >= drift(e.hold) || now.Sub(w.committed) >= drift(e.hold)
 }

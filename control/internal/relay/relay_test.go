@@ -14,13 +14,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"deeplink/shared/bus"
-	"deeplink/shared/daemon"
+	"deeplink/shared/devservers"
 	"deeplink/shared/feed"
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 const (
 	bound  = 20 * time.Second
@@ -33,19 +32,19 @@ type fixture struct {
 	*Relay
 	owner  *pgxpool.Pool
 	redis  redis.UniversalClient
-	server *daemon.Redis
+	server *devservers.Redis
 	aged   *view // what stoodStill has put in the place of a look
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	database := testdb.New(t)
+	database := testkit.NewDatabase(t)
 	return newFixtureOn(t, database.URL, database.ControlURL)
 }
 
 func newFixtureOn(t *testing.T, ownerURL, controlURL string) *fixture {
 	t.Helper()
-	f := &fixture{server: testredis.New(t)}
+	f := &fixture{server: testkit.NewRedis(t)}
 	var err error
 	if f.owner, err = pgxpool.New(t.Context(), ownerURL); err != nil {
 		t.Fatal(err)
@@ -103,18 +102,18 @@ func (f *fixture) edge(t *testing.T, slot, incarnation string, lease, hold time.
 
 // stoodStill reports whether control has seen the row stand still for its hold, and has that time pass. What it says counts when a look has
 // gone on from there: one that had begun before puts back what it knew.
-func (f *fixture) stoodStill(who process) bool {
+func (f *fixture) stoodStill(p process) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := f.view.edges[who]
-	passed := f.view.begun.Add(-drift(e.hold))
+	e := f.view.edges[p]
+	passed := f.view.start.Add(-drift(e.hold))
 	if e.moved.Before(passed) {
 		return f.view != f.aged
 	}
 	later := *f.view
 	later.edges = maps.Clone(later.edges)
 	e.moved = passed.Add(-time.Second)
-	later.edges[who] = e
+	later.edges[p] = e
 	f.view, f.aged = &later, &later
 	return false
 }
@@ -149,7 +148,7 @@ func (a answered) must(t *testing.T, want Propagation, least, most time.Duration
 	}
 }
 
-func TestCompleteAtOnceWhenThereIsNothingToWaitFor(t *testing.T) {
+func TestCompleteAtOnceWithoutEdges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	if got := f.Await(t.Context(), feed.Change{}); got != Complete {
@@ -215,7 +214,7 @@ func TestAppliedSnapshotCompletesWithoutRedis(t *testing.T) {
 }
 
 // An edge that registers while a call begins may have read the state before the change.
-func TestEdgeThatRegisteredSinceTheLastLookIsWaitedFor(t *testing.T) {
+func TestEdgeThatRegisteredAfterTheLastRefreshIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 20 {
@@ -226,14 +225,14 @@ func TestEdgeThatRegisteredSinceTheLastLookIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestPendingWhenTheLeasesAreOverButNotTheHold(t *testing.T) {
+func TestPendingWhenLeasesExpiredButNotTheHold(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.edge(t, "a", first, time.Second, time.Minute)
 	f.await(t, f.commit(t)).must(t, Pending, drift(time.Second), 3*time.Second)
 }
 
-func TestCompleteWhenTheLeasesAreOverAndNobodyServesStale(t *testing.T) {
+func TestCompleteWhenLeasesExpiredAndNoEdgeServesStale(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.commit(t)
@@ -241,7 +240,7 @@ func TestCompleteWhenTheLeasesAreOverAndNobodyServesStale(t *testing.T) {
 	f.await(t, c).must(t, Complete, drift(time.Second), 3*time.Second)
 }
 
-func TestEdgeThatStoodStillForItsHoldIsNotWaitedFor(t *testing.T) {
+func TestEdgeWhoseRowDidNotMoveForItsHoldIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const hold = time.Minute
@@ -262,7 +261,7 @@ func TestCreateWaitsForOnePollAtMost(t *testing.T) {
 	got.must(t, Pending, pollEvery, 3*time.Second)
 }
 
-func TestRepeatWaitsForTheFirstWithoutAHint(t *testing.T) {
+func TestRepeatedCallWaitsForTheFirstWithoutAHint(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.edge(t, "a", first, 100*time.Millisecond, 10*time.Second)
@@ -273,9 +272,9 @@ func TestRepeatWaitsForTheFirstWithoutAHint(t *testing.T) {
 	f.await(t, repeat).must(t, Complete, 0, 3*time.Second)
 }
 
-func TestPendingWhenPostgresIsGone(t *testing.T) {
+func TestPendingWhenPostgresIsUnreachable(t *testing.T) {
 	t.Parallel()
-	server := testdb.NewServer(t)
+	server := testkit.NewPostgres(t)
 	f := newFixtureOn(t, server.Database.URL, server.Database.ControlURL)
 	c := f.commit(t)
 	if err := server.StopImmediate(); err != nil {
@@ -291,7 +290,7 @@ func TestRowOfADeadEdgeIsDeletedUnlessItMoved(t *testing.T) {
 	f.edge(t, "paused", second, time.Second, time.Second)
 	f.exec(t, `update edges set renewals = 2 where slot = 'paused'`)
 	longAgo := time.Now().Add(-time.Hour)
-	err := f.bury(t.Context(), &view{begun: time.Now(), edges: map[process]edge{
+	err := f.reap(t.Context(), &view{start: time.Now(), edges: map[process]edge{
 		{"dead", first}:    {renewals: 1, hold: time.Second, moved: longAgo},
 		{"paused", second}: {renewals: 1, hold: time.Second, moved: longAgo},
 	}})
@@ -305,9 +304,9 @@ func TestRowOfADeadEdgeIsDeletedUnlessItMoved(t *testing.T) {
 }
 
 // A restore takes back the rows of edges that came later, and the numbers of transactions.
-func TestRestoreLeavesNothingOfWhatWasKnown(t *testing.T) {
+func TestRestoreVoidsWhatWasKnownOfTheEdges(t *testing.T) {
 	t.Parallel()
-	server := testdb.NewServer(t)
+	server := testkit.NewPostgres(t)
 	f := newFixtureOn(t, server.Database.URL, server.Database.ControlURL)
 	backup := filepath.Join(server.Dir, "backup")
 	if err := server.Backup(t.Context(), backup, ""); err != nil {
@@ -340,10 +339,10 @@ func TestRestoreLeavesNothingOfWhatWasKnown(t *testing.T) {
 	f.await(t, f.commit(t)).must(t, Complete, 0, 3*time.Second)
 }
 
-func TestRowThatWasSetBackHasMoved(t *testing.T) {
+func TestRestoredRowCountsAsMoved(t *testing.T) {
 	t.Parallel()
 	at := func(history string, row edge) *view {
-		return &view{Point: feed.Point{History: history}, begun: time.Now(), edges: map[process]edge{{"a", first}: row}}
+		return &view{Point: feed.Point{History: history}, start: time.Now(), edges: map[process]edge{{"a", first}: row}}
 	}
 	longAgo := time.Now().Add(-time.Hour)
 	last := at("1", edge{renewals: 1, hold: time.Second, moved: longAgo})
@@ -356,7 +355,7 @@ func TestRowThatWasSetBackHasMoved(t *testing.T) {
 	}
 }
 
-func TestEdgeWhoseRowWasLostIsWaitedForUntilItsHoldIsOver(t *testing.T) {
+func TestEdgeWhoseRowWasLostIsWaitedForUntilItsHoldHasPassed(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	last := &view{Point: feed.Point{History: "1"}, edges: map[process]edge{{"a", first}: {renewals: 1, hold: time.Second, moved: now.Add(-time.Hour)}}}
@@ -364,7 +363,7 @@ func TestEdgeWhoseRowWasLostIsWaitedForUntilItsHoldIsOver(t *testing.T) {
 		after time.Duration
 		there bool
 	}{{0, true}, {time.Second, true}, {drift(time.Second), false}, {time.Hour, false}} {
-		next := &view{Point: feed.Point{History: "2"}, begun: now.Add(look.after), edges: make(map[process]edge)}
+		next := &view{Point: feed.Point{History: "2"}, start: now.Add(look.after), edges: make(map[process]edge)}
 		next.follow(last, now.Add(look.after))
 		if _, there := next.edges[process{"a", first}]; there != look.there {
 			t.Errorf("%v after its row was lost the edge is waited for: %v, expected %v", look.after, there, look.there)

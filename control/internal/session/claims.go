@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// leeway is how far the provider's clock may be from ours (decisions.md 6).
+	// leeway is the allowed difference between the provider's clock and ours.
 	leeway = 5 * time.Second
-	// maxLifetime bounds the time for which a stolen token works. Portal tokens live about 60 s.
+	// maxLifetime bounds how long a stolen token is valid. Portal tokens live about 60 s.
 	maxLifetime = time.Hour
 )
 
-// read returns what the claims of a token say whose signature holds.
+// read returns the session of a token whose signature is verified.
 func (v *Verifier) read(payload []byte, now time.Time) (Session, error) {
 	if strictjson.Check(payload, maxDepth) != nil {
 		return Session{}, malformed
@@ -45,7 +45,7 @@ func (v *Verifier) read(payload []byte, now time.Time) (Session, error) {
 	return Session{Organization: organization, Role: role, Subject: subject, Expiry: expiry}, nil
 }
 
-// holds returns when the token ends, or why it does not hold now (RFC 7519, 4.1.4 to 4.1.6).
+// holds returns the expiry of the token, or why the token is not valid now (RFC 7519, 4.1.4 to 4.1.6).
 func holds(token jwt.Token, now time.Time) (time.Time, error) {
 	expiry, ok := token.Expiration()
 	if !ok {
@@ -60,7 +60,7 @@ func holds(token jwt.Token, now time.Time) (time.Time, error) {
 	issued, ok := token.IssuedAt()
 	switch {
 	case !ok:
-		// No honest provider's clock said more than this.
+		// No correct clock of a provider produces a later time.
 		issued = now.Add(leeway)
 	case now.Before(issued.Add(-leeway)):
 		return time.Time{}, issuedLater
@@ -72,10 +72,10 @@ func holds(token jwt.Token, now time.Time) (time.Time, error) {
 }
 
 // membership returns the active organization and the role in it: from the two configured claims, from the nested form o: {id, rol},
-// or from both. Where they differ nobody can tell which one the provider meant, and the token is refused.
+// or from both. If the two differ, the meaning is ambiguous and the token is rejected.
 func (v *Verifier) membership(token jwt.Token) (organization string, role Role, err error) {
 	var nested map[string]any
-	// Not every provider means an organization by o: what has no id is not looked at.
+	// Some providers use o for another purpose: a value without id is ignored.
 	if token.Get("o", &nested) != nil || nested["id"] == nil {
 		nested = nil
 	}
@@ -90,7 +90,7 @@ func (v *Verifier) membership(token jwt.Token) (organization string, role Role, 
 	return organization, roleOf(named), err
 }
 
-// claim returns a claim's value, or nil when it is absent or null.
+// claim returns the value of a claim, or nil if it is absent or null.
 func claim(token jwt.Token, name string) any {
 	var value any
 	if token.Get(name, &value) != nil {
@@ -99,7 +99,7 @@ func claim(token jwt.Token, name string) any {
 	return value
 }
 
-// agreed returns the text that two claims give, of which either may be absent.
+// agreed returns the common text of two claims. Either may be absent.
 func agreed(values ...any) (string, error) {
 	agreed := ""
 	for _, value := range values {
@@ -116,7 +116,7 @@ func agreed(values ...any) (string, error) {
 	return agreed, nil
 }
 
-// unprefixed returns the name of a role without the prefix that some providers write.
+// unprefixed returns the name of a role without the prefix that some providers add.
 func unprefixed(role any) any {
 	if text, ok := role.(string); ok {
 		return strings.TrimPrefix(text, "org:")

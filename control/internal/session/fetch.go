@@ -13,12 +13,12 @@ import (
 const (
 	// fetchTimeout bounds one fetch. It is shorter than fetchEvery.
 	fetchTimeout = 5 * time.Second
-	// maxDocument and maxHeader bound the provider's answer, in bytes.
+	// maxDocument and maxHeader bound the provider's response, in bytes.
 	maxDocument = 256 << 10
 	maxHeader   = 16 << 10
 )
 
-// outcome is how a fetch ended, as an error and as a label.
+// outcome is the result of a fetch, as an error and as a metric label.
 type outcome string
 
 const (
@@ -33,10 +33,10 @@ var outcomes = []outcome{succeeded, unreachable, badStatus, badDocument, noKeys}
 
 func (o outcome) Error() string { return string(o) }
 
-// newClient returns a client that goes by the proxy of the environment, and does what it is told: a redirect is an answer like any other.
+// newClient returns a client that uses the proxy of the environment and does not follow redirects.
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	// A connection kept for the next fetch would be dead in ten minutes, and has no owner who closes it.
+	// An idle connection would be dead by the next fetch in ten minutes, and nothing would close it.
 	transport.DisableKeepAlives = true
 	transport.MaxResponseHeaderBytes = maxHeader
 	return &http.Client{
@@ -45,8 +45,8 @@ func newClient() *http.Client {
 	}
 }
 
-// fetch returns the keys that the provider publishes and how many it publishes that are of no use. The error is an outcome. A set
-// without a single key of use is one: no provider means that nobody shall ever sign in again, and many have answered so by mistake.
+// fetch returns the usable keys that the provider publishes and the number of unusable ones. The error is an outcome. A set without a usable
+// key is an error, too: providers publish it by mistake, never to lock out all users.
 func (k *keyring) fetch(ctx context.Context) (keys map[name]key, ignored int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (k *keyring) fetch(ctx context.Context) (keys map[name]key, ignored int, er
 	return keys, ignored, nil
 }
 
-// withoutURL takes the address out of an error of net/http's: its query may hold a secret.
+// withoutURL removes the URL from an error of net/http, because its query may contain a secret.
 func withoutURL(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {

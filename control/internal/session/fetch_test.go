@@ -45,7 +45,7 @@ func badAnswers() map[string]struct {
 	return answers
 }
 
-func TestBadAnswersBringNoKeys(t *testing.T) {
+func TestInvalidResponsesYieldNoKeys(t *testing.T) {
 	t.Parallel()
 	for name, bad := range badAnswers() {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func expiring(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestLargestAnswerIsRead(t *testing.T) {
+func TestLargestAllowedResponseIsRead(t *testing.T) {
 	t.Parallel()
 	document := setOf(ed25519Key())
 	_, url := newServer(t, document+strings.Repeat(" ", maxDocument-len(document)))
@@ -94,7 +94,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
+func TestEndlessResponseIsCutOff(t *testing.T) {
 	t.Parallel()
 	p, url := newServer(t, "")
 	p.answer(func(w http.ResponseWriter, _ *http.Request) {
@@ -106,7 +106,7 @@ func TestEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
 	v.fetchesEnd(t, badDocument)
 }
 
-func TestNoConnectionIsKept(t *testing.T) {
+func TestFetchKeepsNoConnection(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{}, 1)
 	p := new(provider)
@@ -127,7 +127,7 @@ func TestNoConnectionIsKept(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestFetchFailsWithoutAServer(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
@@ -135,7 +135,7 @@ func TestNobodyThere(t *testing.T) {
 	v.fetchesEnd(t, unreachable)
 }
 
-func TestHeaderOfTheAnswerIsBounded(t *testing.T) {
+func TestHeaderOfTheResponseIsBounded(t *testing.T) {
 	t.Parallel()
 	p, url := newServer(t, "")
 	p.answer(func(w http.ResponseWriter, _ *http.Request) {
@@ -147,7 +147,7 @@ func TestHeaderOfTheAnswerIsBounded(t *testing.T) {
 }
 
 // The provider hangs before its header, or in the middle of its body.
-func TestRunEndsInTheMiddleOfAFetch(t *testing.T) {
+func TestRunEndsDuringAFetch(t *testing.T) {
 	t.Parallel()
 	for _, header := range []bool{false, true} {
 		reached := make(chan struct{}, 1)

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// maxToken bounds a token, in bytes. Those of the usual providers have 1 KiB; all headers of a request fit into 8 to 16.
+	// maxToken bounds a token, in bytes. Tokens of common providers have 1 KiB, and servers allow 8 to 16 KiB for all headers.
 	maxToken = 8 << 10
-	// maxDepth bounds the nesting of header and claims. Providers nest what they like; a reader's stack must not follow for ever.
+	// maxDepth bounds the nesting of header and claims, and so the stack of the parser.
 	maxDepth = 32
 )
 
-// name is how a token says which key it is signed with. One kid may stand for a key of each kind (RFC 7517, 4.5).
+// name identifies the key of a token: kid and kind, because one kid may stand for a key of each kind (RFC 7517, 4.5).
 type name struct {
 	id, algorithm string
 }
 
-// signedWith returns which key token claims to be signed with. Nothing is proven by that: the one use of a name is to find the
-// key that was fetched under it. Keys that the token brings along or points to (jwk, jku, x5c, x5u) are not looked at.
+// signedWith returns the name of the key that the token claims to be signed with. The name is unverified and only used to find a fetched key.
+// Keys in the token or referenced by it (jwk, jku, x5c, x5u) are ignored.
 func signedWith(token string) (name, error) {
 	if len(token) > maxToken {
 		return name{}, tooLong
@@ -33,7 +33,7 @@ func signedWith(token string) (name, error) {
 	}
 	encoded, _, _ := strings.Cut(token, ".")
 	text, err := base64.RawURLEncoding.DecodeString(encoded)
-	// jwx reads the header again. What two readers could understand differently, such as alg given twice, ends here.
+	// jwx parses the header again. Ambiguous headers, such as a duplicate alg, are rejected here.
 	if err != nil || strictjson.Check(text, maxDepth) != nil {
 		return name{}, malformed
 	}
@@ -54,8 +54,8 @@ func signedWith(token string) (name, error) {
 	return n, nil
 }
 
-// compact reports whether token is three parts of base64url with dots between (RFC 7515, 7.1). Decoders are more generous: they
-// skip line ends and take padding.
+// compact reports whether token is three parts of base64url with dots between (RFC 7515, 7.1). Decoders are more lenient: they
+// skip line breaks and accept padding.
 func compact(token string) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -69,10 +69,10 @@ func compact(token string) bool {
 	return true
 }
 
-// alphabet is that of base64url (RFC 4648, 5).
+// alphabet is the base64url alphabet (RFC 4648, 5).
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// allowed reports whether tokens may be signed by an algorithm (decisions.md 6).
+// allowed reports whether an algorithm is accepted for signatures of tokens.
 func allowed(algorithm string) bool {
 	switch algorithm {
 	case jwa.RS256().String(), jwa.ES256().String(), jwa.EdDSA().String():

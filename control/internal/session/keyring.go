@@ -13,35 +13,35 @@ import (
 )
 
 const (
-	// refreshEvery is the pace at which keys are fetched that nobody asks for; ± 10 %, so that controls do not march in step.
+	// refreshEvery is the time between periodic fetches of the keys, ± 10 %, so that several controls do not fetch at the same time.
 	refreshEvery = 10 * time.Minute
-	// fetchEvery is the least time between the begins of two fetches once there are keys: unknown kids cost nothing to make up, and
-	// must not make us a burden to the provider. It bounds how long a new key stays unknown, too.
+	// fetchEvery is the minimum time between the starts of two fetches once there are keys, because an attacker can invent unknown kids for
+	// free and must not cause load on the provider. It also bounds how long a new key stays unknown.
 	fetchEvery = 10 * time.Second
-	// firstRetry is the first pause while there are no keys at all; it doubles up to fetchEvery.
+	// firstRetry is the first pause while there are no keys. It doubles up to fetchEvery.
 	firstRetry = time.Second
-	// grace is how long a key is honoured that the provider has stopped publishing. Rotation is the usual reason, and tokens that
-	// were signed before, which live about 60 s, must not be cut off by a provider that does not wait for them. The price is that a
-	// key withdrawn because it was stolen works for up to 16 min (refreshEvery + 10 % + grace); a restart forgets it at once.
+	// grace is how long a key stays valid after the provider has stopped publishing it. The usual reason is rotation, and tokens signed
+	// before it, which live about 60 s, must stay valid. The price is that a key withdrawn because it was stolen works for up to 16 min
+	// (refreshEvery + 10 % + grace); a restart drops it at once.
 	grace = 5 * time.Minute
-	// patience bounds how long a token with an unknown kid waits for a fetch, maxWaiting how many do.
+	// patience bounds how long a token with an unknown kid waits for a fetch, maxWaiting the number of waiting tokens.
 	patience   = 2 * time.Second
 	maxWaiting = 256
 )
 
-// keyring holds the provider's keys. One goroutine fetches; all others read what it last published.
+// keyring holds the provider's keys. One goroutine fetches; all others read the last view that it published.
 type keyring struct {
 	url    string
 	client *http.Client
 	log    *slog.Logger
 
 	view    atomic.Pointer[view]
-	asked   chan struct{} // one slot: a token names a key that is not known
-	waiting chan struct{} // a place for each token that waits
+	asked   chan struct{} // one slot: a token names an unknown key
+	waiting chan struct{} // one place per waiting token
 	fetched func(outcome) // counts a fetch
 }
 
-// view is what is known of the provider's keys. It is never changed but for replaced, which is closed when a newer one is there.
+// view is the state of the provider's keys. It is immutable, except that replaced is closed when a newer view is published.
 type view struct {
 	keys     map[name]key // nil until the first were fetched
 	at       time.Time    // when they were
@@ -58,7 +58,7 @@ func newKeyring(o Options, fetched func(outcome)) *keyring {
 	return k
 }
 
-// find returns the key named n. One that is not known is asked for, and waited for as long as a fetch can bring it in time.
+// find returns the key named n. For an unknown key it requests a fetch, and waits if the fetch can end in time.
 func (k *keyring) find(ctx context.Context, n name, now time.Time) (key, error) {
 	v := k.view.Load()
 	if found, ok := v.find(n, now); ok {
@@ -100,7 +100,7 @@ func (v *view) find(n name, now time.Time) (key, bool) {
 	return found, ok && found.honoured(now)
 }
 
-// published is how many of the keys the provider published at the last fetch.
+// published returns the number of keys that the provider published at the last fetch.
 func (v *view) published() int {
 	n := 0
 	for _, k := range v.keys {
@@ -111,7 +111,7 @@ func (v *view) published() int {
 	return n
 }
 
-// missing says why a key was not found.
+// missing returns the reason why a key was not found.
 func (v *view) missing() refusal {
 	if v.keys == nil {
 		return noKeysYet
@@ -119,13 +119,13 @@ func (v *view) missing() refusal {
 	return unknownKey
 }
 
-// run fetches the keys until ctx ends: at once, at a slow pace, and when somebody asks.
+// run fetches the keys until ctx ends: at the start, periodically, and on request.
 func (k *keyring) run(ctx context.Context) {
 	retry := firstRetry
 	for {
 		begun := time.Now()
 		select {
-		case <-k.asked: // this fetch is the answer
+		case <-k.asked: // this fetch serves the request
 		default:
 		}
 		keys, ignored, err := k.fetch(ctx)
@@ -145,7 +145,7 @@ func (k *keyring) run(ctx context.Context) {
 		default:
 			latest = after.next.Add(rand.N(fetchEvery / 5))
 		}
-		// In this order: who is woken must find what it was woken for.
+		// Publish first, then wake: a woken call must find the new view.
 		k.view.Store(after)
 		close(before.replaced)
 		k.report(before, after, ignored, err)
@@ -155,7 +155,7 @@ func (k *keyring) run(ctx context.Context) {
 	}
 }
 
-// rest waits until latest, or from next on for somebody to ask. It returns false when ctx ends.
+// rest waits until latest, or from next on until a fetch is requested. It returns false if ctx ends.
 func (k *keyring) rest(ctx context.Context, next, latest time.Time) bool {
 	timer := time.NewTimer(time.Until(latest))
 	defer timer.Stop()
@@ -182,7 +182,7 @@ func (k *keyring) report(before, after *view, ignored int, err error) {
 	k.fetched(result)
 	switch {
 	case err != nil:
-		k.log.Warn("the identity provider's keys were not fetched; those known stay", "known", len(after.keys), "error", err)
+		k.log.Warn("could not fetch the identity provider's keys; the known keys stay valid", "known", len(after.keys), "error", err)
 	case !maps.EqualFunc(before.keys, after.keys, same):
 		published := after.published()
 		k.log.Info("the identity provider's keys changed",

@@ -61,7 +61,7 @@ func slowly(document string, takes time.Duration) http.HandlerFunc {
 }
 
 // A thousand made-up kids a second, while the provider rotates its key at the worst moment: just after a fetch.
-func TestFloodOfMadeUpKidsHoldsUpNobody(t *testing.T) {
+func TestFloodOfUnknownKidsDelaysNoKnownKey(t *testing.T) {
 	const flood, latency = 22 * time.Second, 200 * time.Millisecond
 	before, after := newEd25519("before"), newEd25519("after")
 	var mu sync.Mutex
@@ -159,7 +159,7 @@ func TestTokensWithANewKeyShareOneFetch(t *testing.T) {
 }
 
 // A kid that no fetch can bring within the patience is refused at once; the one that can is waited for.
-func TestUnknownKidsWaitForAFetchThatIsNear(t *testing.T) {
+func TestUnknownKidWaitsForAnImminentFetch(t *testing.T) {
 	before, after := newEd25519("before"), newEd25519("after")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		synctest.Wait()
@@ -183,7 +183,7 @@ func TestUnknownKidsWaitForAFetchThatIsNear(t *testing.T) {
 }
 
 // The key is published while a fetch is under way that does not bring it.
-func TestKeyAskedForDuringAFetchIsFetchedNext(t *testing.T) {
+func TestKeyRequestedDuringAFetchIsFetchedNext(t *testing.T) {
 	before, after := newEd25519("before"), newEd25519("after")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		synctest.Wait()
@@ -205,7 +205,7 @@ func TestKeyAskedForDuringAFetchIsFetchedNext(t *testing.T) {
 	}, before)
 }
 
-func TestHangingProviderHoldsUpUnknownKidsOnly(t *testing.T) {
+func TestHangingProviderDelaysOnlyUnknownKids(t *testing.T) {
 	before, stranger := newEd25519("before"), newEd25519("stranger")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		time.Sleep(time.Minute)
@@ -230,7 +230,7 @@ func TestHangingProviderHoldsUpUnknownKidsOnly(t *testing.T) {
 	}, before)
 }
 
-func TestWaitingPlacesAreBounded(t *testing.T) {
+func TestNumberOfWaitingTokensIsBounded(t *testing.T) {
 	before, stranger := newEd25519("before"), newEd25519("stranger")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		time.Sleep(time.Minute)
@@ -278,7 +278,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}, before)
 }
 
-func TestNothingIsJudgedBeforeTheFirstKeys(t *testing.T) {
+func TestVerifyIsUnavailableBeforeTheFirstKeys(t *testing.T) {
 	key, stranger := newEd25519("key"), newEd25519("stranger")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		p.answer(slowly("", time.Hour))
@@ -319,7 +319,7 @@ func TestFirstTokensWaitForTheFirstKeys(t *testing.T) {
 	})
 }
 
-func TestKeysOutliveTheProvider(t *testing.T) {
+func TestKeysStayValidWhileTheProviderIsDown(t *testing.T) {
 	key, stranger := newEd25519("key"), newEd25519("stranger")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		synctest.Wait()
@@ -330,7 +330,7 @@ func TestKeysOutliveTheProvider(t *testing.T) {
 			v.refuses(t, stranger, unknownKey, 0)
 			synctest.Wait()
 			if p.fetches.Load() == asked {
-				t.Errorf("%s: nobody asked", name)
+				t.Errorf("%s: no request", name)
 			}
 			v.takes(t, key)
 		}
@@ -351,7 +351,7 @@ func TestKeysOutliveTheProvider(t *testing.T) {
 	}, key)
 }
 
-func TestKeysAreFetchedWithoutBeingAskedFor(t *testing.T) {
+func TestKeysAreRefreshedPeriodically(t *testing.T) {
 	before, after := newEd25519("before"), newEd25519("after")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		synctest.Wait()
@@ -372,7 +372,7 @@ func TestKeysAreFetchedWithoutBeingAskedFor(t *testing.T) {
 	}, before)
 }
 
-func TestWithdrawnKeysEndAfterTheirGrace(t *testing.T) {
+func TestWithdrawnKeysExpireAfterTheirGrace(t *testing.T) {
 	before, after := newEd25519("before"), newEd25519("after")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		time.Sleep(time.Minute)
@@ -411,7 +411,7 @@ func TestWithdrawnKeysEndAfterTheirGrace(t *testing.T) {
 	}, before)
 }
 
-func TestGraceIsNotBegunAnew(t *testing.T) {
+func TestGraceOfAWithdrawnKeyIsNotExtended(t *testing.T) {
 	before, after, stranger := newEd25519("before"), newEd25519("after"), newEd25519("stranger")
 	bubble(t, func(t *testing.T, p *provider, v *Verifier) {
 		time.Sleep(time.Minute)

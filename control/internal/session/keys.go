@@ -16,7 +16,7 @@ import (
 const (
 	// maxKeys bounds a set. Providers publish two or three.
 	maxKeys = 100
-	// minRSABits is what RFC 7518, 3.3 demands; maxRSABits keeps a verification to a millisecond or so.
+	// minRSABits is the minimum of RFC 7518, 3.3. maxRSABits bounds a verification to about a millisecond.
 	minRSABits, maxRSABits = 2048, 8192
 )
 
@@ -24,7 +24,7 @@ const (
 type key struct {
 	public    publicKey
 	algorithm jwa.SignatureAlgorithm
-	// until is when a key ends that the provider publishes no more; zero while it does.
+	// until is the end of a key that the provider no longer publishes; zero for a published key.
 	until time.Time
 }
 
@@ -32,16 +32,16 @@ type publicKey interface {
 	Equal(crypto.PublicKey) bool
 }
 
-// honoured reports whether k verifies tokens at now.
+// honoured reports whether k may verify tokens at now.
 func (k key) honoured(now time.Time) bool { return k.until.IsZero() || now.Before(k.until) }
 
 func same(a, b key) bool { return a.public.Equal(b.public) && a.until.Equal(b.until) }
 
-// parseKeys reads a JWK Set. What cannot verify a token is left out and counted: keys without a kid, for encryption, for an
-// algorithm that is not allowed, of another kind or size, private and symmetric ones, and all that share a name but are not the
-// same key: which of them the provider means cannot be told. An error means that the document is no set, or one of too many keys.
+// parseKeys reads a JWK Set. It skips and counts keys that cannot verify a token: keys without a kid, for encryption, for another algorithm,
+// of another kind or size, private and symmetric keys, and different keys with the same name, which are ambiguous. It returns an error if
+// the document is not a JWK Set or has too many keys.
 func parseKeys(document []byte) (keys map[name]key, ignored int, err error) {
-	// A key of a kind that is not known must not make the others useless (RFC 7517, 5).
+	// A key of an unknown kind must not invalidate the other keys (RFC 7517, 5).
 	set, err := jwk.Parse(document, jwk.WithMaxKeys(maxKeys), jwk.WithStrictKeySetParsing(false))
 	if err != nil {
 		return nil, 0, err
@@ -87,7 +87,7 @@ func usable(published jwk.Key) (name, key, bool) {
 	return name{id, k.algorithm.String()}, k, true
 }
 
-// verifying returns a public key with the one algorithm that its kind allows. Private and symmetric keys are of no kind.
+// verifying returns a public key with the only algorithm for its kind. It rejects private and symmetric keys.
 func verifying(raw any) (key, bool) {
 	switch public := raw.(type) {
 	case *rsa.PublicKey:
@@ -101,8 +101,7 @@ func verifying(raw any) (key, bool) {
 	return key{}, false
 }
 
-// joined returns the fetched keys, and for a while those that were there before. A fetched key takes the place of one with its
-// name at once.
+// joined returns the fetched keys and, during their grace, the previous keys. A fetched key replaces one with the same name at once.
 func joined(fetched, before map[name]key, now time.Time) map[name]key {
 	for n, k := range before {
 		if _, ok := fetched[n]; ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOnlyKeysThatCanVerifyTokensAreTaken(t *testing.T) {
+func TestOnlyKeysThatCanVerifyTokensAreUsed(t *testing.T) {
 	t.Parallel()
 	r, ec, ed, other := rsaKey(), ecdsaKey(), ed25519Key(), otherRSA()
 	with := func(s signer, changes members) members { return s.published(changes) }
@@ -33,7 +33,7 @@ func TestOnlyKeysThatCanVerifyTokensAreTaken(t *testing.T) {
 		{"without alg", setOf(with(r, members{"alg": nil}), with(ec, members{"alg": nil}), with(ed, members{"alg": nil})), all, 0},
 		{"without use", setOf(with(r, members{"use": nil}), ec, ed), all, 0},
 		{"key_ops verify", setOf(with(r, members{"use": nil, "key_ops": []string{"verify"}}), ec, ed), all, 0},
-		{"certificates beside it", setOf(with(r, members{"x5t": "abc", "x5u": "http://127.0.0.1:1/"}), ec, ed), all, 0},
+		{"with certificates", setOf(with(r, members{"x5t": "abc", "x5u": "http://127.0.0.1:1/"}), ec, ed), all, 0},
 		{"the same key twice", setOf(r, r, ec, ed), all, 1},
 		{"one kid for two kinds", setOf(with(r, members{"kid": "k"}), with(ec, members{"kid": "k"})), []string{"k ES256", "k RS256"}, 0},
 		{"one kid for two keys", setOf(with(r, members{"kid": "k"}), with(other, members{"kid": "k"}), ec), []string{"ec ES256"}, 2},
@@ -55,7 +55,7 @@ func TestOnlyKeysThatCanVerifyTokensAreTaken(t *testing.T) {
 		{"RSA without exponent", setOf(with(r, members{"e": nil}), ec), []string{"ec ES256"}, 1},
 		{"RSA with exponent 1", setOf(with(r, members{"e": "AQ"}), ec), []string{"ec ES256"}, 1},
 		{"a point that is not on the curve", setOf(with(ec, members{"x": ec.published(nil)["y"]}), r), []string{"rsa RS256"}, 1},
-		{"a kind nobody knows", setOf(members{"kty": "AKP", "kid": "pq", "alg": "ML-DSA-44", "pub": "AA"}, r), []string{"rsa RS256"}, 1},
+		{"an unknown kind", setOf(members{"kty": "AKP", "kid": "pq", "alg": "ML-DSA-44", "pub": "AA"}, r), []string{"rsa RS256"}, 1},
 		{"no keys in the list", setOf("text", 7, nil, []any{}, r), []string{"rsa RS256"}, 4},
 		{"empty", `{"keys":[]}`, nil, 0},
 		{"more members", `{"keys":[],"other":{"x":1}}`, nil, 0},
@@ -83,7 +83,7 @@ func TestOnlyKeysThatCanVerifyTokensAreTaken(t *testing.T) {
 }
 
 // jwx has a least length of its own, which is a setting of the whole process.
-func TestShortRSAKeysAreNotTakenWhateverTheLibrarySays(t *testing.T) {
+func TestShortRSAKeysAreRejected(t *testing.T) {
 	t.Parallel()
 	for bits, expected := range map[int]bool{minRSABits - 1: false, minRSABits: true, maxRSABits: true, maxRSABits + 1: false} {
 		if _, ok := verifying(&rsa.PublicKey{N: new(big.Int).SetBit(new(big.Int), bits-1, 1), E: 65537}); ok != expected {
@@ -115,7 +115,7 @@ func keyAgreement() members {
 	return members{"kty": "OKP", "crv": "X25519", "kid": "x", "x": base64.RawURLEncoding.EncodeToString(private.PublicKey().Bytes())}
 }
 
-// modulus is an RSA key of a length. Nobody can sign with it.
+// modulus returns an RSA key of the given length that cannot sign.
 func modulus(bits uint) members {
 	n := new(big.Int).SetBit(new(big.Int), int(bits)-1, 1)
 	n.SetBit(n, 0, 1)

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are what the verifier counts. Labels are outcomes and refusals: never input.
+// counts holds the verifier's metrics. Labels are outcomes and refusals, never input.
 type counts struct {
 	fetches, refusals *prometheus.CounterVec
 }
@@ -19,7 +19,7 @@ func newCounts() counts {
 		}, []string{"result"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "deeplink_control_session_refusals_total",
-			Help: "Session tokens refused, by reason.",
+			Help: "Session tokens rejected, by reason.",
 		}, []string{"reason"}),
 	}
 	for _, o := range outcomes {

@@ -7,22 +7,22 @@ import (
 	"net/url"
 )
 
-// Options say whose tokens are verified.
+// Options define which tokens are accepted.
 type Options struct {
-	// KeysURL is where the provider publishes its keys as a JWK Set (RFC 7517). It must be https, or http on this machine itself:
-	// whoever can change the answer can sign tokens.
+	// KeysURL is the URL of the provider's keys as a JWK Set (RFC 7517). It must be https, or http to a loopback address: an attacker who
+	// can change the response can sign tokens.
 	KeysURL string
-	// Issuer is what iss must be, exactly.
+	// Issuer is the required value of iss.
 	Issuer string
-	// Audience must be named by aud. Empty: aud is not looked at.
+	// Audience must be in aud. Empty: aud is not checked.
 	Audience string
 	// OrganizationClaim and RoleClaim are the names of claims. Empty: org_id and org_role.
 	OrganizationClaim, RoleClaim string
-	// Log is told when the keys change and when they can't be fetched.
+	// Log receives a record when the keys change or cannot be fetched.
 	Log *slog.Logger
 }
 
-// Check returns what is wrong with the options.
+// Check validates the options.
 func (o Options) Check() error {
 	keys, err := url.Parse(o.KeysURL)
 	switch {

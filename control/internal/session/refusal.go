@@ -1,6 +1,6 @@
 package session
 
-// refusal is why a token is refused, as an error and as a label: one of the constants below, never anything of the token.
+// refusal is the reason for rejecting a token, as an error and as a metric label: one of the constants below, never part of the token.
 type refusal string
 
 const (
@@ -30,7 +30,7 @@ var refusals = []refusal{
 
 func (r refusal) Error() string { return r.Unwrap().Error() + ": " + string(r) }
 
-// Unwrap returns what a caller can tell apart.
+// Unwrap returns ErrInvalid, ErrNoOrganization or ErrUnavailable.
 func (r refusal) Unwrap() error {
 	switch r {
 	case noKeysYet:

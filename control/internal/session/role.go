@@ -1,18 +1,18 @@
 package session
 
-// Role is what a user is in the active organization.
+// Role is the user's role in the active organization.
 type Role string
 
 // The roles, each with the rights of those before it.
 const (
-	// NoRole has no rights: the token names no role, or one that is not known here.
+	// NoRole has no rights: the token names no role or an unknown one.
 	NoRole Role = ""
 	Member Role = "member"
 	Admin  Role = "admin"
 	Owner  Role = "owner"
 )
 
-// AtLeast reports whether r has the rights of least. Nothing has those of a role that is none.
+// AtLeast reports whether r has the rights of least. It is false if least is not a role.
 func (r Role) AtLeast(least Role) bool { return least.rank() > 0 && r.rank() >= least.rank() }
 
 func (r Role) rank() int {
@@ -27,7 +27,7 @@ func (r Role) rank() int {
 	return 0
 }
 
-// roleOf returns the role that a token names.
+// roleOf returns the role with the name that a token contains.
 func roleOf(name string) Role {
 	if Role(name).rank() == 0 {
 		return NoRole

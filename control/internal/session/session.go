@@ -1,8 +1,8 @@
-// Package session tells who asks by the session token of a portal request: a JWT signed by the identity provider (interface.md
-// 4.2 and 5, decisions.md 6). Its promise: a [Session] is what the provider said, to this service, in a token that holds now;
-// and whoever sends tokens with made-up keys slows down nobody whose key is known.
+// Package session authenticates portal requests by their session token, a JWT signed by the identity provider. Its promise: a [Session]
+// holds the claims of a token that the provider issued to this service and that is valid now, and tokens with unknown keys do not delay
+// requests whose key is known.
 //
-// It asks no database. Whether the organization exists or is suspended is for the caller to find out.
+// It does not use the database. The caller checks whether the organization exists and is not suspended.
 package session
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jws"
 )
 
-// Session is what a token says.
+// Session holds the claims of a token.
 type Session struct {
-	// Organization is the active organization, by the id the identity provider knows it by: externalId. It is never empty.
+	// Organization is the active organization by the identity provider's id, which is the organization's externalId. It is never empty.
 	Organization string
 	Role         Role
-	// Subject is the user, or empty when the token names none.
+	// Subject is the user, or empty if the token names none.
 	Subject string
-	// Expiry is when the token ends. The token is taken for 5 s more.
+	// Expiry is the expiry of the token. Verify accepts it for 5 s longer.
 	Expiry time.Time
 }
 
-// What Verify returns; the texts of its errors add a reason for the log, and hold nothing of the token.
+// Errors of Verify. Their texts add a reason for the log and contain nothing of the token.
 var (
-	// ErrInvalid: the token proves nothing. Whatever is wrong with it, the answer is one 401, so that a prober learns nothing.
+	// ErrInvalid: the token is not valid. The response is the same 401 for every reason, so that an attacker learns nothing from it.
 	ErrInvalid = errors.New("session token not valid")
-	// ErrNoOrganization: the token is valid, but its user has no active organization. The answer is 401.
+	// ErrNoOrganization: the token is valid, but its user has no active organization. The response is 401.
 	ErrNoOrganization = errors.New("session token without an active organization")
-	// ErrUnavailable: the provider's keys have never been fetched since the start, so no token can be judged. The answer is 503.
+	// ErrUnavailable: no keys of the provider have been fetched since the start, so no token can be verified. The response is 503.
 	ErrUnavailable = errors.New("session tokens cannot be verified yet")
 )
 
@@ -43,7 +43,7 @@ type Verifier struct {
 	counts                       counts
 }
 
-// New returns a verifier, or an error that says which option is bad. It fetches nothing: that is for Run.
+// New returns a verifier, or an error that names the invalid option. Only Run fetches keys.
 func New(o Options) (*Verifier, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -56,16 +56,16 @@ func New(o Options) (*Verifier, error) {
 	return v, nil
 }
 
-// Run keeps the provider's keys up to date until ctx ends, and then returns nil. It is called once. Without it Verify can only
-// refuse.
+// Run keeps the provider's keys up to date until ctx ends, and then returns nil. It is called once. Without it Verify
+// accepts no token.
 func (v *Verifier) Run(ctx context.Context) error {
 	v.keyring.run(ctx)
 	return nil
 }
 
-// Verify returns what token says, which is in compact form, as at now. Its error is an ErrInvalid, an ErrNoOrganization, an
-// ErrUnavailable, or that of a ctx which ended while it waited. It waits, for 2 s at most, only when the token names a key that
-// is not known; a token whose key is known is judged without waiting for the provider or for other calls.
+// Verify verifies a token in compact form at the given time and returns its session. Its error wraps ErrInvalid, ErrNoOrganization or
+// ErrUnavailable, or is that of ctx if ctx ended during a wait. Verify waits, at most 2 s, only if the token names an unknown key. A token
+// with a known key is verified without waiting for the provider or for other calls.
 func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Session, error) {
 	s, err := v.verify(ctx, token, now)
 	var r refusal

@@ -26,7 +26,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // at returns a NumericDate some time from noon.
 func at(d time.Duration) int64 { return noon.Add(d).Unix() }
 
-func TestVerifyTakesTokensOfTheProviderOnly(t *testing.T) {
+func TestVerifyAcceptsOnlyTokensOfTheProvider(t *testing.T) {
 	t.Parallel()
 	_, url := newServer(t, setOf(rsaKey(), ecdsaKey(), ed25519Key()))
 	v := newVerifier(t, Options{KeysURL: url})
@@ -223,7 +223,7 @@ func asn1Signature(s signer) string {
 	return input + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-func TestSessionIsWhatTheTokenSays(t *testing.T) {
+func TestSessionHasTheClaimsOfTheToken(t *testing.T) {
 	t.Parallel()
 	_, url := newServer(t, setOf(ed25519Key()))
 	usual := newVerifier(t, Options{KeysURL: url})
@@ -270,7 +270,7 @@ func TestSessionIsWhatTheTokenSays(t *testing.T) {
 	}
 }
 
-func TestAudienceIsWantedWhenConfigured(t *testing.T) {
+func TestAudienceIsRequiredIfConfigured(t *testing.T) {
 	t.Parallel()
 	_, url := newServer(t, setOf(ed25519Key()))
 	v := newVerifier(t, Options{KeysURL: url, Audience: "deeplink"})
@@ -295,7 +295,7 @@ func TestAudienceIsWantedWhenConfigured(t *testing.T) {
 	}
 }
 
-func TestErrorsHoldNothingOfTheToken(t *testing.T) {
+func TestErrorsContainNothingOfTheToken(t *testing.T) {
 	t.Parallel()
 	_, url := newServer(t, setOf(rsaKey(), ecdsaKey(), ed25519Key()))
 	v := newVerifier(t, Options{KeysURL: url})
@@ -313,7 +313,7 @@ func TestErrorsHoldNothingOfTheToken(t *testing.T) {
 	}
 }
 
-func TestRolesIncludeThoseBelow(t *testing.T) {
+func TestRolesIncludeLowerRoles(t *testing.T) {
 	t.Parallel()
 	order := []Role{NoRole, Member, Admin, Owner}
 	for i, role := range order {
@@ -367,7 +367,7 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 // The development identity provider of deploy/local signs so.
-func TestTokensOfTheDevelopmentProviderAreTaken(t *testing.T) {
+func TestTokensOfTheDevelopmentProviderAreAccepted(t *testing.T) {
 	t.Parallel()
 	private := must(jwk.Import(rsaKey().private))
 	if err := errors.Join(jwk.AssignKeyID(private), private.Set(jwk.AlgorithmKey, jwa.RS256())); err != nil {

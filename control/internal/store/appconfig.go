@@ -15,7 +15,7 @@ const appConfigSQL = `
 	       android_scheme, fallback_url, html_error_pages
 	from app_configs where organization_id = $1`
 
-// AppConfig returns the organization's app config, the zero one when it never had any.
+// AppConfig returns the organization's app config, or the zero AppConfig if it has none.
 func (s *Store) AppConfig(ctx context.Context, orgID string) (c catalog.AppConfig, err error) {
 	err = retry("read an app config", func() error {
 		c, err = scanAppConfig(s.pool.QueryRow(ctx, appConfigSQL, orgID))
@@ -54,7 +54,7 @@ const putAppConfigSQL = `
 	    android_sha256_cert_fingerprints = excluded.android_sha256_cert_fingerprints, android_scheme = excluded.android_scheme,
 	    fallback_url = excluded.fallback_url, html_error_pages = excluded.html_error_pages, updated_at = clock_timestamp()`
 
-func putAppConfig(ctx context.Context, tx pgx.Tx, orgID string, c catalog.AppConfig) error {
+func putAppConfig(ctx context.Context, tx *transaction, orgID string, c catalog.AppConfig) error {
 	var ios catalog.IOSApp
 	if c.IOS != nil {
 		ios = *c.IOS
@@ -68,11 +68,11 @@ func putAppConfig(ctx context.Context, tx pgx.Tx, orgID string, c catalog.AppCon
 	return err
 }
 
-// SetAppConfig replaces the organization's app config; the zero one is none. ErrNotFound when the organization does not
-// exist. To repeat it is a change too: edges are waited for again.
-func (s *Store) SetAppConfig(ctx context.Context, orgID string, c catalog.AppConfig) (changed feed.Change, err error) {
-	err = s.write(ctx, "set an app config", func(tx *transaction) error {
-		if err := lockOrganization(ctx, tx, orgID); err != nil {
+// SetAppConfig replaces the organization's app config; the zero one is none. Errors: ErrNotFound when the organization does
+// not exist, and that of require. A repeated call returns a change, too, so that it waits for the edges again.
+func (s *Store) SetAppConfig(ctx context.Context, actor Actor, orgID string, require Requirement, c catalog.AppConfig) (changed feed.Change, err error) {
+	err = s.write(ctx, actor, orgID, "set an app config", func(tx *transaction) error {
+		if err := lockOrganization(ctx, tx, orgID, require); err != nil {
 			return err
 		}
 		before, err := scanAppConfig(tx.QueryRow(ctx, appConfigSQL, orgID))
@@ -90,7 +90,7 @@ func (s *Store) SetAppConfig(ctx context.Context, orgID string, c catalog.AppCon
 		if fields != nil {
 			e = entry{AppConfigSet, orgID, appConfigTarget, orgID, map[string]any{"fields": fields}}
 		}
-		changed, err = s.conclude(ctx, tx, e)
+		changed, err = tx.finish(ctx, e)
 		return err
 	})
 	if err != nil {

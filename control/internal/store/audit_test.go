@@ -15,7 +15,7 @@ import (
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
 // trail returns the organization's audit trail, the oldest first, as "action type:target detail".
@@ -31,11 +31,11 @@ func (f fixture) trail(orgID string) (all []string) {
 	return all
 }
 
-func TestEveryChangeIsInTheTrailOnce(t *testing.T) {
+func TestEveryChangeHasOneAuditEntry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ctx := t.Context()
-	by := f.store.By(store.Actor{Type: store.ActorUser, ID: "user_1", Address: netip.MustParseAddr("2001:db8::1"), RequestID: "req-1"})
+	user := store.UserActor("user_1", netip.MustParseAddr("2001:db8::1"), "req-1")
 	var expected []string
 	did := func(err error, format string, arguments ...any) {
 		t.Helper()
@@ -49,68 +49,68 @@ func TestEveryChangeIsInTheTrailOnce(t *testing.T) {
 		expect(t, "a change that is refused", err, because)
 	}
 
-	org, _, err := by.CreateOrganization(ctx, store.NewOrganization{Name: "Acme", OrgKey: "acme", Plan: ptr(catalog.Free)})
+	org, _, err := f.store.CreateOrganization(ctx, user, store.NewOrganization{Name: "Acme", OrgKey: "acme", Plan: ptr(catalog.Free)})
 	did(err, `organization.create organization:%s {"plan": "free", "orgKey": "acme"}`, org.ID)
-	_, _, err = by.CreateOrganization(ctx, store.NewOrganization{Name: "Acme", OrgKey: "acme"})
+	_, _, err = f.store.CreateOrganization(ctx, user, store.NewOrganization{Name: "Acme", OrgKey: "acme"})
 	refused(err, store.ErrOrgKeyTaken)
 
-	_, _, err = by.CreateLink(ctx, org.Organization, read(t, `{"path": "/a"}`))
+	_, _, err = f.store.CreateLink(ctx, user, org.ID, store.Unconditional, read(t, `{"path": "/a"}`))
 	refused(err, store.ErrAppConfigMissing)
 	config := catalog.AppConfig{FallbackURL: ptr("https://acme.example/?secret=1"), IOS: &catalog.IOSApp{Scheme: ptr("acme")}}
-	_, err = by.SetAppConfig(ctx, org.ID, config)
+	_, err = f.store.SetAppConfig(ctx, user, org.ID, store.Unconditional, config)
 	did(err, `appConfig.update appConfig:%s {"fields": ["fallbackUrl", "ios"]}`, org.ID)
-	if _, err = by.SetAppConfig(ctx, org.ID, config); err != nil { // which changes nothing
+	if _, err = f.store.SetAppConfig(ctx, user, org.ID, store.Unconditional, config); err != nil { // which changes nothing
 		t.Fatal(err)
 	}
 
-	link, _, err := by.CreateLink(ctx, org.Organization, read(t, `{"path": "/secret", "shortCode": "One"}`))
+	link, _, err := f.store.CreateLink(ctx, user, org.ID, store.Unconditional, read(t, `{"path": "/secret", "shortCode": "One"}`))
 	did(err, `link.create link:%s {"shortCode": "One"}`, link.ID)
-	_, _, err = by.CreateLink(ctx, org.Organization, read(t, `{"path": "/a", "shortCode": "one"}`))
+	_, _, err = f.store.CreateLink(ctx, user, org.ID, store.Unconditional, read(t, `{"path": "/a", "shortCode": "one"}`))
 	refused(err, store.ErrShortCodeTaken)
-	_, _, err = by.UpdateLink(ctx, org.ID, link.ID, readPatch(t, `{"path": "/secret2", "og": {"title": "t"}, "title": "x"}`))
+	_, _, err = f.store.UpdateLink(ctx, user, org.ID, store.Unconditional, link.ID, readPatch(t, `{"path": "/secret2", "og": {"title": "t"}, "title": "x"}`))
 	did(err, `link.update link:%s {"fields": ["og", "path", "title"], "shortCode": "One"}`, link.ID)
-	_, _, err = by.UpdateLink(ctx, org.ID, link.ID, readPatch(t, `{"isActive": false, "shortCode": "Two"}`))
+	_, _, err = f.store.UpdateLink(ctx, user, org.ID, store.Unconditional, link.ID, readPatch(t, `{"isActive": false, "shortCode": "Two"}`))
 	did(err, `link.update link:%s {"fields": ["isActive", "shortCode"], "isActive": false, "shortCode": "Two"}`, link.ID)
-	if _, _, err = by.UpdateLink(ctx, org.ID, link.ID, readPatch(t, `{"isActive": false}`)); err != nil { // which changes nothing
+	if _, _, err = f.store.UpdateLink(ctx, user, org.ID, store.Unconditional, link.ID, readPatch(t, `{"isActive": false}`)); err != nil { // which changes nothing
 		t.Fatal(err)
 	}
-	_, _, err = by.UpdateLink(ctx, org.ID, org.ID, readPatch(t, `{"isActive": false}`))
+	_, _, err = f.store.UpdateLink(ctx, user, org.ID, store.Unconditional, org.ID, readPatch(t, `{"isActive": false}`))
 	refused(err, store.ErrNotFound)
-	_, err = by.DeleteLink(ctx, org.ID, link.ID)
+	_, err = f.store.DeleteLink(ctx, user, org.ID, store.Unconditional, link.ID)
 	did(err, `link.delete link:%s {"shortCode": "Two"}`, link.ID)
-	_, err = by.DeleteLink(ctx, org.ID, link.ID)
+	_, err = f.store.DeleteLink(ctx, user, org.ID, store.Unconditional, link.ID)
 	refused(err, store.ErrNotFound)
 
-	_, err = by.SetPlan(ctx, org.OrgKey, ptr(catalog.Scale))
+	_, err = f.store.SetPlan(ctx, user, org.OrgKey, ptr(catalog.Scale))
 	did(err, `plan.update organization:%s {"to": "scale", "from": "free"}`, org.ID)
-	if _, err = by.SetPlan(ctx, org.OrgKey, ptr(catalog.Scale)); err != nil { // which changes nothing
+	if _, err = f.store.SetPlan(ctx, user, org.OrgKey, ptr(catalog.Scale)); err != nil { // which changes nothing
 		t.Fatal(err)
 	}
-	_, err = by.SetPlan(ctx, org.OrgKey, nil)
+	_, err = f.store.SetPlan(ctx, user, org.OrgKey, nil)
 	did(err, `plan.update organization:%s {"to": null, "from": "scale"}`, org.ID)
-	_, err = by.SetPlan(ctx, "none", nil)
+	_, err = f.store.SetPlan(ctx, user, "none", nil)
 	refused(err, store.ErrNotFound)
-	key, err := by.ReplaceKey(ctx, org.ID, apikey.Client, time.Hour)
+	key, err := f.store.ReplaceKey(ctx, user, org.ID, store.Unconditional, apikey.Client, time.Hour)
 	did(err, `key.regenerate key:%s {"tier": "CLIENT", "displayKey": "%s", "graceSeconds": 3600}`, key.ID, key.DisplayKey)
 
-	domain, token, _, err := by.AddDomain(ctx, org.ID, "go.acme.example", false)
+	domain, token, _, err := f.store.AddDomain(ctx, user, org.ID, store.Unconditional, "go.acme.example", false)
 	did(err, `domain.create domain:%s {"host": "go.acme.example", "status": "pending"}`, domain.ID)
-	_, _, _, err = by.AddDomain(ctx, org.ID, "go.acme.example", false)
+	_, _, _, err = f.store.AddDomain(ctx, user, org.ID, store.Unconditional, "go.acme.example", false)
 	refused(err, store.ErrHostTaken)
-	_, _, err = by.VerifyDomain(ctx, org.ID, domain.ID)
+	_, _, err = f.store.VerifyDomain(ctx, user, org.ID, store.Unconditional, domain.ID, f.proofs(domain))
 	did(err, `domain.verify domain:%s {"host": "go.acme.example", "status": "verified"}`, domain.ID)
-	if _, _, err = by.VerifyDomain(ctx, org.ID, domain.ID); err != nil { // which changes nothing
+	if _, _, err = f.store.VerifyDomain(ctx, user, org.ID, store.Unconditional, domain.ID, f.proofs(domain)); err != nil { // which changes nothing
 		t.Fatal(err)
 	}
-	_, err = by.DeleteDomain(ctx, org.ID, domain.ID)
+	_, err = f.store.DeleteDomain(ctx, user, org.ID, store.Unconditional, domain.ID)
 	did(err, `domain.delete domain:%s {"host": "go.acme.example", "status": "verified"}`, domain.ID)
 
-	_, _, err = by.SetSuspended(ctx, org.OrgKey, true)
+	_, _, err = f.store.SetSuspended(ctx, user, org.OrgKey, true)
 	did(err, `organization.suspend organization:%s {}`, org.ID)
-	if _, _, err = by.SetSuspended(ctx, org.OrgKey, true); err != nil { // which changes nothing
+	if _, _, err = f.store.SetSuspended(ctx, user, org.OrgKey, true); err != nil { // which changes nothing
 		t.Fatal(err)
 	}
-	_, _, err = by.SetSuspended(ctx, org.OrgKey, false)
+	_, _, err = f.store.SetSuspended(ctx, user, org.OrgKey, false)
 	did(err, `organization.resume organization:%s {}`, org.ID)
 
 	if diff := cmp.Diff(expected, f.trail(org.ID)); diff != "" {
@@ -126,40 +126,22 @@ func TestEveryChangeIsInTheTrailOnce(t *testing.T) {
 			t.Errorf("the trail holds %q:\n%s", secret, text)
 		}
 	}
-	// The service itself leaves no trace.
-	if _, err := f.store.SetPlan(ctx, org.OrgKey, ptr(catalog.Growth)); err != nil {
+	// The trail leaves out the service itself.
+	if _, err := f.store.SetPlan(ctx, testActor, org.OrgKey, ptr(catalog.Growth)); err != nil {
 		t.Fatal(err)
 	}
 	if n := one[int64](f, `select count(*) from audit_log`); n != int64(len(expected)) {
-		t.Errorf("%d entries after a change by nobody, expected %d", n, len(expected))
+		t.Errorf("%d entries after a change by the service, expected %d", n, len(expected))
 	}
 }
 
-func TestChangeThatCannotBeRecordedDoesNotHappen(t *testing.T) {
+func TestAuditEntryHasActorAndAddress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
-	nobody := f.store.By(store.Actor{Type: "nobody"}). // which the database refuses
-								Telling(func(r store.Recorded) { t.Errorf("told of %+v", r) })
-	if _, _, err := nobody.CreateLink(t.Context(), org, catalog.Link{Path: "x"}); err == nil {
-		t.Error("a link was made")
-	}
-	l := f.create(org, `{"path": "x"}`)
-	if _, _, err := nobody.UpdateLink(t.Context(), org.ID, l.ID, readPatch(t, `{"path": "y"}`)); err == nil {
-		t.Error("a link was changed")
-	}
-	if n := one[int64](f, `select count(*) from links where path = 'x'`); n != 1 {
-		t.Errorf("%d links as they were, expected 1", n)
-	}
-}
-
-func TestTrailSaysByWhomAndFromWhere(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	org := f.organization(catalog.Growth)
-	credential := store.Actor{Type: store.ActorKey, ID: "0195514c-9a00-7000-8000-000000000001", DisplayKey: "svc_api_…abcd", Address: netip.MustParseAddr("192.0.2.7"), RequestID: "r"}
-	for _, actor := range []store.Actor{credential, {Type: store.ActorUser}, {Type: store.ActorOperator, ID: "root"}} {
-		if _, _, err := f.store.By(actor).CreateLink(t.Context(), org, catalog.Link{Path: "x"}); err != nil {
+	key := store.KeyActor(store.Credential{KeyID: "0195514c-9a00-7000-8000-000000000001", DisplayKey: "svc_api_…abcd"}, netip.MustParseAddr("192.0.2.7"), "r")
+	for _, actor := range []store.Actor{key, store.UserActor("", netip.Addr{}, ""), store.OperatorActor("root")} {
+		if _, _, err := f.store.CreateLink(t.Context(), actor, org.ID, store.Unconditional, catalog.Link{Path: "x"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -184,7 +166,7 @@ func TestTrailSaysByWhomAndFromWhere(t *testing.T) {
 	}
 }
 
-func TestTrailIsPagedWithinItsBounds(t *testing.T) {
+func TestAuditLogIsPagedWithinItsBounds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org, other := f.organization(catalog.Growth), f.organization(catalog.Growth)
@@ -232,7 +214,7 @@ func TestTrailIsPagedWithinItsBounds(t *testing.T) {
 	}
 }
 
-func TestTrailIsKeptFor400Days(t *testing.T) {
+func TestAuditLogIsKeptFor400Days(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
@@ -240,10 +222,12 @@ func TestTrailIsKeptFor400Days(t *testing.T) {
 		f.exec(`insert into audit_log (id, organization_id, at, actor_type, action, target_type, target_id, detail)
 			values (gen_random_uuid(), $1, now() - $2::interval, 'user', 'link.create', 'link', gen_random_uuid(), '{}')`, org.ID, age)
 	}
-	for range 2 {
-		if err := f.store.PurgeAuditLog(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	var sweep store.Sweep
+	if steps := f.purge(2, func(ctx context.Context) (store.Purged, error) { return f.store.PurgeAuditEntries(ctx, &sweep) }); sum(steps) != 2 {
+		t.Errorf("steps of %v entries, expected 2", steps)
+	}
+	if purged, err := f.store.PurgeAuditLog(t.Context()); err != nil || purged != (store.Purged{Done: true}) {
+		t.Errorf("%+v, %v; expected that nothing is left to do", purged, err)
 	}
 	if left := one[string](f, `select string_agg(date_trunc('day', now() - at)::text, ',') from audit_log`); left != "399 days" {
 		t.Errorf("left: %s, expected the one of 399 days", left)
@@ -252,31 +236,31 @@ func TestTrailIsKeptFor400Days(t *testing.T) {
 
 // BenchmarkUpdateLink shows what the trail costs a write.
 func BenchmarkUpdateLink(b *testing.B) {
-	database := testdb.New(b)
+	database := testkit.NewDatabase(b)
 	pool, err := pgxpool.New(context.Background(), database.ControlURL)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer pool.Close()
-	unrecorded := store.New(pool, linkBase)
-	org, _, err := unrecorded.CreateOrganization(b.Context(), store.NewOrganization{
+	s := store.New(pool, linkBase)
+	org, _, err := s.CreateOrganization(b.Context(), testActor, store.NewOrganization{
 		Name: "Acme", Plan: ptr(catalog.Growth), AppConfig: &catalog.AppConfig{FallbackURL: ptr("https://acme.example/")},
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	link, _, err := unrecorded.CreateLink(b.Context(), org.Organization, catalog.Link{Path: "x"})
+	link, _, err := s.CreateLink(b.Context(), testActor, org.ID, store.Unconditional, catalog.Link{Path: "x"})
 	if err != nil {
 		b.Fatal(err)
 	}
 	patches := [2]catalog.Patch{readPatch(b, `{"path": "/a"}`), readPatch(b, `{"path": "/b"}`)}
-	actor := store.Actor{Type: store.ActorKey, ID: link.ID, DisplayKey: "svc_api_…abcd", Address: netip.MustParseAddr("192.0.2.7"), RequestID: link.ID}
-	for name, s := range map[string]*store.Store{"unrecorded": unrecorded, "recorded": unrecorded.By(actor)} {
+	key := store.KeyActor(store.Credential{KeyID: link.ID, DisplayKey: "svc_api_…abcd"}, netip.MustParseAddr("192.0.2.7"), link.ID)
+	for name, actor := range map[string]store.Actor{"unrecorded": testActor, "recorded": key} {
 		b.Run(name, func(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				i++
-				if _, _, err := s.UpdateLink(b.Context(), org.ID, link.ID, patches[i%2]); err != nil {
+				if _, _, err := s.UpdateLink(b.Context(), actor, org.ID, store.Unconditional, link.ID, patches[i%2]); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -8,19 +8,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Server is what Postgres says of itself and of the role that asks.
+// Server holds facts about the Postgres server and the current role.
 type Server struct {
 	Role, Version string
 	VersionNumber int // 150004 is 15.4
 	// InRecovery: a standby. ReadOnly: transactions cannot write, for that or another reason.
 	InRecovery, ReadOnly bool
-	// SynchronousCommit and Fsync are the settings of a connection for which nobody raised them.
+	// SynchronousCommit and Fsync are the defaults of a new connection.
 	SynchronousCommit string
 	Fsync             bool
-	// Limit is how many connections this role may have when nobody else has any, and Free how many more there may be now: of the server,
-	// of the database and of the role, the least.
+	// Limit is the maximum number of connections of this role, and Free the number that is available now: the minimum over the limits of the
+	// server, the database and the role.
 	Limit, Free int
-	// Powers are the attributes of the role that control has no use for.
+	// Powers are the attributes of the role that control does not need.
 	Powers []string
 }
 
@@ -44,7 +44,7 @@ const serverSQL = `
 		from pg_stat_activity a where a.backend_type = 'client backend') b
 	where r.rolname = current_user and d.datname = current_database()`
 
-// Server asks Postgres about itself.
+// Server reads the facts about the server.
 func (s *Store) Server(ctx context.Context) (server Server, err error) {
 	err = retry("ask about the server", func() error {
 		return s.pool.QueryRow(ctx, serverSQL).Scan(&server.Role, &server.Version, &server.VersionNumber, &server.InRecovery, &server.ReadOnly,
@@ -61,7 +61,7 @@ func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// texts returns the rows of a statement that answers one text each.
+// texts returns the rows of a statement with one text column.
 func (s *Store) texts(ctx context.Context, what, sql string, arguments ...any) (all []string, err error) {
 	err = retry(what, func() error {
 		rows, err := s.pool.Query(ctx, sql, arguments...)
@@ -78,7 +78,7 @@ const migratedSQL = `
 	select version_id from (select distinct on (version_id) version_id, is_applied from goose_db_version order by version_id, id desc) v
 	where is_applied and version_id > 0 order by 1`
 
-// Migrated returns the versions of the migrations that the database has.
+// Migrated returns the versions of the applied migrations.
 func (s *Store) Migrated(ctx context.Context) (versions []int64, err error) {
 	err = retry("read the migrations", func() error {
 		rows, err := s.pool.Query(ctx, migratedSQL)
@@ -91,20 +91,22 @@ func (s *Store) Migrated(ctx context.Context) (versions []int64, err error) {
 	return versions, err
 }
 
-// neededPrivileges are what control has to be able to do, as migrations grant it to deeplink_control.
+// neededPrivileges are the privileges that control needs; migrations grant them to deeplink_control.
 var neededPrivileges = map[string][]string{
 	"organizations": {"SELECT", "INSERT", "UPDATE"}, "app_configs": {"SELECT", "INSERT", "UPDATE", "DELETE"},
 	"domains": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "api_keys": {"SELECT", "INSERT", "UPDATE", "DELETE"},
-	"links": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "link_usage": {"SELECT", "INSERT", "UPDATE"},
+	"domain_transfers": {"SELECT", "INSERT", "UPDATE", "DELETE"},
+	"links":            {"SELECT", "INSERT", "UPDATE", "DELETE"}, "link_usage": {"SELECT", "INSERT", "UPDATE"},
 	"changes": {"SELECT", "DELETE"}, "deleted_links": {"SELECT", "DELETE"}, "edges": {"SELECT", "DELETE"}, "match_redemptions": {"SELECT", "DELETE"},
-	"audit_log": {"SELECT"}, "devices": {"SELECT", "INSERT", "UPDATE"}, "identities": {"SELECT", "INSERT", "UPDATE"},
+	"audit_log": {"SELECT"}, "devices": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "identities": {"SELECT", "INSERT", "UPDATE", "DELETE"},
 	"sessions": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "events": {"SELECT", "INSERT"}, "event_ids": {"SELECT", "INSERT", "DELETE"},
 	"goose_db_version": {"SELECT"},
 }
 
-// neededFunctions are what control has to be able to call.
+// neededFunctions are the functions that control calls.
 var neededFunctions = []string{
-	"make_event_partitions(integer)", "drop_event_partitions(interval)", "purge_audit_log()", "tend_search_indexes()",
+	"make_event_partitions(integer)", "drop_event_partitions(interval)", "make_audit_partitions(integer)", "purge_audit_log()", "purge_audit_entries(tid, tid)", "tend_search_indexes()",
+	"anonymize_events(uuid, text[], text, timestamptz, uuid, timestamptz, uuid)", "open_transactions(interval)", "hidden_sessions()",
 }
 
 const privilegesSQL = `
@@ -117,7 +119,7 @@ const privilegesSQL = `
 	select 'EXECUTE of ' || f from unnest($1::text[]) f where has_function_privilege(to_regprocedure(f)::oid, 'EXECUTE')
 	order by 1`
 
-// Privileges compares what the role can do with what control needs: what it lacks, and what it could do beyond, both in words.
+// Privileges compares the role's privileges with those that control needs. It describes the missing and the superfluous ones.
 func (s *Store) Privileges(ctx context.Context) (missing, excess []string, err error) {
 	held, err := s.texts(ctx, "read the privileges", privilegesSQL, neededFunctions)
 	if err != nil {
@@ -147,10 +149,12 @@ const searchIndexesSQL = `
 	where c.relnamespace = 'public'::regnamespace and not (i.indisvalid and i.indisready)
 	order by 1`
 
-// neededIndexes are those without which lists and searches read all links of an organization.
-var neededIndexes = []string{"links_short_code", "links_newest", "links_text", "links_tags", "links_channel_newest", "links_domain_newest"}
+// neededIndexes are the indexes without which lists and searches read all links of an organization, and the purge of identities all devices.
+var neededIndexes = []string{
+	"links_short_code", "links_newest", "links_text", "links_tags", "links_channel_newest", "links_domain_newest", "devices_user",
+}
 
-// BadIndexes returns the indexes that are missing, or are there and not used because their making broke off.
+// BadIndexes returns the indexes that are missing or invalid after an interrupted build.
 func (s *Store) BadIndexes(ctx context.Context) ([]string, error) {
 	return s.texts(ctx, "look at the indexes", searchIndexesSQL, neededIndexes)
 }
@@ -160,26 +164,49 @@ const triggersSQL = `
 	where c.relnamespace = 'public'::regnamespace and c.relname in ('links', 'domains', 'organizations', 'app_configs')
 	  and not t.tgisinternal and t.tgenabled in ('D', 'R') order by 1`
 
-// DisabledTriggers returns the triggers that do not fire, of the tables that edges serve from.
+// DisabledTriggers returns the disabled triggers of the tables that edges serve from.
 func (s *Store) DisabledTriggers(ctx context.Context) ([]string, error) {
 	return s.texts(ctx, "look at the triggers", triggersSQL)
 }
 
-const partitionsSQL = `
-	select to_char(day, 'YYYY-MM-DD') from generate_series((now() at time zone 'UTC')::date, (now() at time zone 'UTC')::date + $1::int, interval '1 day') day
-	where not exists (select from pg_inherits i join pg_class c on c.oid = i.inhrelid
-	                  where i.inhparent = to_regclass('events') and c.relname = 'events_' || to_char(day, 'YYYYMMDD'))
-	order by 1`
+// OpenTransaction is a transaction that has not ended.
+type OpenTransaction struct {
+	PID                                int // 0: a prepared transaction
+	Role, Database, Application, State string
+	Since                              time.Time
+	Age                                time.Duration
+}
 
-// MissingEventPartitions returns the days, of today and the week ahead, for whose events there is no partition yet.
-func (s *Store) MissingEventPartitions(ctx context.Context) ([]string, error) {
-	return s.texts(ctx, "look at the partitions of events", partitionsSQL, partitionsAhead)
+const openTransactionsSQL = `
+	select pid, coalesce(role, ''), coalesce(database, ''), coalesce(application, ''), coalesce(state, ''), since, clock_timestamp() - since
+	from open_transactions($1)`
+
+// OpenTransactions returns the transactions of the whole server, of every database, that have been open for at least so long, the oldest
+// first. It leaves out those of HiddenSessions.
+func (s *Store) OpenTransactions(ctx context.Context, atLeast time.Duration) (all []OpenTransaction, err error) {
+	err = retry("look at open transactions", func() error {
+		rows, err := s.pool.Query(ctx, openTransactionsSQL, atLeast)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[OpenTransaction])
+		return err
+	})
+	return all, err
+}
+
+// HiddenSessions returns the number of sessions whose transactions the owner of the schema may not read.
+func (s *Store) HiddenSessions(ctx context.Context) (n int64, err error) {
+	err = retry("look at sessions", func() error {
+		return s.pool.QueryRow(ctx, `select hidden_sessions()`).Scan(&n)
+	})
+	return n, err
 }
 
 // EdgeRow is a row of edges.
 type EdgeRow struct {
 	Slot, Incarnation, Address string
-	Release                    string // "" when the edge does not say
+	Release                    string // "" if unknown
 	Renewals                   int64
 	Lease, Hold                time.Duration
 }
@@ -187,7 +214,7 @@ type EdgeRow struct {
 const edgeRowsSQL = `
 	select slot, incarnation::text, coalesce(address, ''), coalesce(release, ''), renewals, lease_ms * interval '1 ms', hold_ms * interval '1 ms' from edges order by slot`
 
-// EdgeRows returns all rows of edges. One that has moved since an earlier look is of an edge that lives.
+// EdgeRows returns all rows of edges. A row whose renewals have changed since an earlier call belongs to a running edge.
 func (s *Store) EdgeRows(ctx context.Context) (all []EdgeRow, err error) {
 	err = retry("read edges", func() error {
 		rows, err := s.pool.Query(ctx, edgeRowsSQL)

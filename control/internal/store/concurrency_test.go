@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,7 +23,7 @@ func TestQuotaHoldsExactlyUnderConcurrentCreates(t *testing.T) {
 	f := newFixture(t)
 	org := f.organization(catalog.Free)
 	created := f.contest(200, store.ErrQuotaExceeded, func(int) error {
-		_, _, err := f.store.CreateLink(t.Context(), org, catalog.Link{Path: "x", IsActive: true})
+		_, _, err := f.store.CreateLink(t.Context(), testActor, org.ID, store.Unconditional, catalog.Link{Path: "x", IsActive: true})
 		return err
 	})
 	if created != 50 {
@@ -64,12 +65,12 @@ func (f fixture) usageIsExact() {
 	}
 }
 
-func TestOneOfManyCreatesGetsTheCode(t *testing.T) {
+func TestOneOfConcurrentCreatesGetsTheCode(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
 	created := f.contest(40, store.ErrShortCodeTaken, func(i int) error {
-		_, _, err := f.store.CreateLink(t.Context(), org, catalog.Link{Path: "x", ShortCode: []string{"same", "Same", "SAME"}[i%3]})
+		_, _, err := f.store.CreateLink(t.Context(), testActor, org.ID, store.Unconditional, catalog.Link{Path: "x", ShortCode: []string{"same", "Same", "SAME"}[i%3]})
 		return err
 	})
 	if created != 1 {
@@ -77,11 +78,11 @@ func TestOneOfManyCreatesGetsTheCode(t *testing.T) {
 	}
 }
 
-func TestStormOfWritesNeitherFailsNorMiscounts(t *testing.T) {
+func TestConcurrentWritesNeitherFailNorMiscount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	orgs := []catalog.Organization{f.organization(catalog.Growth), f.organization(catalog.Growth)}
-	f.store = f.store.By(store.Actor{Type: store.ActorUser, ID: "user_1"})
+	user := store.UserActor("user_1", netip.Addr{}, "")
 	codes := []string{"a", "b", "c", "d"}
 	expected := []error{store.ErrShortCodeTaken, store.ErrNotFound}
 	var mutex sync.Mutex
@@ -101,7 +102,7 @@ func TestStormOfWritesNeitherFailsNorMiscounts(t *testing.T) {
 				if len(known) > 0 {
 					id = known[random.IntN(len(known))]
 				}
-				err := f.random(random, org, id, code, func(id string) {
+				err := f.random(random, user, org, id, code, func(id string) {
 					mutex.Lock()
 					defer mutex.Unlock()
 					ids[org.ID] = append(ids[org.ID], id)
@@ -127,23 +128,23 @@ func TestStormOfWritesNeitherFailsNorMiscounts(t *testing.T) {
 }
 
 // random does one of the writes of a link.
-func (f fixture) random(random *rand.Rand, org catalog.Organization, id, code string, made func(id string)) error {
+func (f fixture) random(random *rand.Rand, actor store.Actor, org catalog.Organization, id, code string, made func(id string)) error {
 	ctx := f.Context()
 	switch random.IntN(5) {
 	case 0, 1:
-		l, _, err := f.store.CreateLink(ctx, org, catalog.Link{Path: "x", ShortCode: code, IsActive: true})
+		l, _, err := f.store.CreateLink(ctx, actor, org.ID, store.Unconditional, catalog.Link{Path: "x", ShortCode: code, IsActive: true})
 		if err == nil {
 			made(l.ID)
 		}
 		return err
 	case 2:
-		_, _, err := f.store.UpdateLink(ctx, org.ID, id, readPatch(f.T, `{"shortCode": "`+code+`"}`))
+		_, _, err := f.store.UpdateLink(ctx, actor, org.ID, store.Unconditional, id, readPatch(f.T, `{"shortCode": "`+code+`"}`))
 		return err
 	case 3:
-		_, _, err := f.store.UpdateLink(ctx, org.ID, id, readPatch(f.T, fmt.Sprintf(`{"isActive": %t}`, random.IntN(2) == 0)))
+		_, _, err := f.store.UpdateLink(ctx, actor, org.ID, store.Unconditional, id, readPatch(f.T, fmt.Sprintf(`{"isActive": %t}`, random.IntN(2) == 0)))
 		return err
 	}
-	_, err := f.store.DeleteLink(ctx, org.ID, id)
+	_, err := f.store.DeleteLink(ctx, actor, org.ID, store.Unconditional, id)
 	return err
 }
 
@@ -157,8 +158,14 @@ func TestSwapOfTwoCodesIsAConflictAndNeverADeadlock(t *testing.T) {
 	start := time.Now()
 	for range 50 {
 		var g errgroup.Group
-		g.Go(func() error { _, _, err := f.store.UpdateLink(t.Context(), org.ID, a.ID, toB); return err })
-		g.Go(func() error { _, _, err := f.store.UpdateLink(t.Context(), org.ID, b.ID, toA); return err })
+		g.Go(func() error {
+			_, _, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, a.ID, toB)
+			return err
+		})
+		g.Go(func() error {
+			_, _, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, b.ID, toA)
+			return err
+		})
 		if err := g.Wait(); !errors.Is(err, store.ErrShortCodeTaken) {
 			t.Fatalf("swap: got %v, expected %v", err, store.ErrShortCodeTaken)
 		}
@@ -194,7 +201,7 @@ func TestAtMostTwoKeysOfATierAreEverValid(t *testing.T) {
 		g.Go(func() error {
 			for range 10 {
 				grace := time.Hour * time.Duration(i%2)
-				if _, err := f.store.ReplaceKey(t.Context(), org.ID, apikey.Server, grace); err != nil {
+				if _, err := f.store.ReplaceKey(t.Context(), testActor, org.ID, store.Unconditional, apikey.Server, grace); err != nil {
 					return err
 				}
 			}
@@ -240,7 +247,7 @@ func TestDeadlockWithAHandMadeUpdateIsRetried(t *testing.T) {
 	}
 	var g errgroup.Group
 	g.Go(func() error {
-		_, _, err := f.store.UpdateLink(ctx, org.ID, l.ID, readPatch(t, `{"path": "y"}`))
+		_, _, err := f.store.UpdateLink(ctx, testActor, org.ID, store.Unconditional, l.ID, readPatch(t, `{"path": "y"}`))
 		return err
 	})
 	f.eventually("the store waits for the link", `select count(*) > 0 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)

@@ -10,16 +10,16 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// SessionIdle is how long a session goes on without a sign of life (decisions.md 7).
+// SessionIdle is how long an SDK session lasts without a request.
 const SessionIdle = 30 * time.Minute
 
-// Device is what the SDK tells about where it runs. Nil: not told, and what is known stays.
+// Device is what the SDK reports about its device. A nil field was not reported; the stored value stays.
 type Device struct {
 	ID                                                                   string
 	Platform, OSVersion, AppVersion, SDKVersion, Model, Locale, Timezone *string
 }
 
-// Session is a visit of a device, as POST /sdk/session answers it, but for its link.
+// Session is an SDK session: the response of POST /sdk/session without the link.
 type Session struct {
 	ID        string       `json:"sessionId"`
 	DeviceID  string       `json:"deviceId"`
@@ -29,8 +29,8 @@ type Session struct {
 	ExpiresAt catalog.Time `json:"expiresAt"`
 }
 
-// The row of the device is locked by its insert or update, so that of many calls at once one begins a session and the others
-// find it. clock_timestamp() and not now(): whoever waited for the lock came later.
+// The insert or update locks the row of the device, so that of concurrent calls one starts a session and the others find it. It uses
+// clock_timestamp(), because now() is the time before the wait for the lock.
 const openSessionSQL = `
 	with device as (
 		insert into devices as d (organization_id, id, platform, os_version, app_version, sdk_version, model, locale, timezone,
@@ -54,15 +54,15 @@ const openSessionSQL = `
 	)
 	select session_id, session_first, session_started_at, session_active_at, user_id from device`
 
-// OpenSession returns the session of the device: the one before when it has not been idle for SessionIdle, else a new one. linkID is the
-// link that opened the app, or nil.
+// OpenSession returns the device's last session if it has not been idle for SessionIdle, otherwise a new one. linkID is the link that opened
+// the app, or nil.
 func (s *Store) OpenSession(ctx context.Context, orgID string, d Device, linkID *string) (Session, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Session{}, err
 	}
 	session := Session{DeviceID: d.ID}
-	err = retry("open a session", func() error {
+	err = s.report(ctx, orgID, d.ID, "open a session", func() error {
 		return s.pool.QueryRow(ctx, openSessionSQL, orgID, d.ID, d.Platform, d.OSVersion, d.AppVersion, d.SDKVersion, d.Model, d.Locale,
 			d.Timezone, id.String(), SessionIdle, linkID).
 			Scan(&session.ID, &session.IsFirst, &session.StartedAt.Time, &session.ExpiresAt.Time, &session.UserID)
@@ -76,26 +76,26 @@ func (s *Store) OpenSession(ctx context.Context, orgID string, d Device, linkID 
 
 const identifySQL = `
 	with device as (
-		insert into devices as d (organization_id, id, user_id) values ($1, $2, $3)
-		on conflict (organization_id, id) do update set user_id = excluded.user_id
+		insert into devices as d (organization_id, id, user_id, identified_at) values ($1, $2, $3, clock_timestamp())
+		on conflict (organization_id, id) do update set user_id = excluded.user_id, identified_at = excluded.identified_at
 		returning user_id
 	)
 	insert into identities as i (organization_id, user_id, traits) select $1, user_id, $4::json from device
 	on conflict (organization_id, user_id) do update set traits = coalesce(excluded.traits, i.traits), updated_at = clock_timestamp()`
 
-// Identify says who uses the device, known or not. Traits replace those of before, unless they are nil.
+// Identify sets the user of the device, which need not exist yet. Traits replace the stored ones, unless they are nil.
 func (s *Store) Identify(ctx context.Context, orgID, deviceID, userID string, traits json.RawMessage) error {
-	return retry("identify a device", func() error {
+	return s.report(ctx, orgID, deviceID, "identify a device", func() error {
 		_, err := s.pool.Exec(ctx, identifySQL, orgID, deviceID, userID, orNull(string(traits)))
 		return err
 	})
 }
 
-const clearIdentitySQL = `update devices set user_id = null where organization_id = $1 and id = $2`
+const clearIdentitySQL = `update devices set user_id = null, identified_at = clock_timestamp() where organization_id = $1 and id = $2`
 
-// ClearIdentity says that nobody known uses the device any more. For a device that is unknown this is so.
+// ClearIdentity removes the user of the device. It does nothing for an unknown device.
 func (s *Store) ClearIdentity(ctx context.Context, orgID, deviceID string) error {
-	return retry("clear the identity of a device", func() error {
+	return s.report(ctx, orgID, deviceID, "clear the identity of a device", func() error {
 		_, err := s.pool.Exec(ctx, clearIdentitySQL, orgID, deviceID)
 		return err
 	})

@@ -21,7 +21,7 @@ func (f fixture) session(orgID string, d store.Device) store.Session {
 	return session
 }
 
-func TestManyFirstCallsOfADeviceMakeOneSession(t *testing.T) {
+func TestConcurrentFirstCallsOfADeviceCreateOneSession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)

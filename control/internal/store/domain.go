@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -29,22 +31,46 @@ func (s *Store) domain(id string, host *string, d catalog.Domain) catalog.Domain
 // OwnDomain is a domain as its organization knows it.
 type OwnDomain struct {
 	catalog.Domain
-	// Token is expected in DNS (decisions.md 2). It is empty for the default domain.
+	// Token is expected in DNS. It is empty for the default domain.
 	Token string
+	// LostAt is when the host moved to another organization. It is nil when that has not happened since the domain was last verified.
+	LostAt *catalog.Time
+	// Transfer is the next one of the host that concerns the domain, or nil.
+	Transfer *Transfer
+	// ReadAt is the time of the database when the domain was read, for the [Proofs] of a lookup that follows.
+	ReadAt time.Time
 }
 
-const domainColumns = `d.id, d.host, d.status, d.created_at, d.verification_token`
+const (
+	domainColumns = `
+		d.id, d.host, d.status, d.created_at, d.verification_token, d.lost_at, t.incoming, t.started_at, t.completes_at, clock_timestamp()`
+	domainTables = `
+		domains d left join lateral (
+			select c.domain_id = d.id as incoming, c.started_at, c.completes_at from domain_transfers c
+			where c.host = d.host and (c.domain_id = d.id or d.status = 'verified') order by c.completes_at, c.domain_id limit 1
+		) t on true`
+)
 
 func (s *Store) scanDomain(row pgx.Row) (OwnDomain, error) {
+	var own OwnDomain
 	var id string
 	var host, token *string
 	var d catalog.Domain
-	err := row.Scan(&id, &host, &d.Status, &d.CreatedAt.Time, &token)
-	return OwnDomain{s.domain(id, host, d), deref(token)}, err
+	var lostAt, startedAt, completesAt *time.Time
+	var incoming *bool
+	err := row.Scan(&id, &host, &d.Status, &d.CreatedAt.Time, &token, &lostAt, &incoming, &startedAt, &completesAt, &own.ReadAt)
+	own.Domain, own.Token = s.domain(id, host, d), deref(token)
+	if lostAt != nil {
+		own.LostAt = &catalog.Time{Time: *lostAt}
+	}
+	if incoming != nil && startedAt != nil && completesAt != nil {
+		own.Transfer = &Transfer{*incoming, catalog.Time{Time: *startedAt}, catalog.Time{Time: *completesAt}}
+	}
+	return own, err
 }
 
 const domainsSQL = `
-	select ` + domainColumns + ` from domains d where d.organization_id = $1
+	select ` + domainColumns + ` from ` + domainTables + ` where d.organization_id = $1
 	order by d.host is not null, d.created_at, d.id`
 
 // Domains returns the organization's domains: the default one, then the others, the oldest first.
@@ -60,7 +86,7 @@ func (s *Store) Domains(ctx context.Context, orgID string) (all []OwnDomain, err
 	return all, err
 }
 
-const domainSQL = `select ` + domainColumns + ` from domains d where d.organization_id = $1 and d.id = $2`
+const domainSQL = `select ` + domainColumns + ` from ` + domainTables + ` where d.organization_id = $1 and d.id = $2`
 
 // Domain returns the organization's domain with the id, or ErrDomainNotFound.
 func (s *Store) Domain(ctx context.Context, orgID, id string) (d OwnDomain, err error) {
@@ -83,7 +109,7 @@ const insertDomainSQL = `
 	returning created_at`
 
 func (s *Store) insertDomain(
-	ctx context.Context, tx pgx.Tx, orgID string, host *string, status catalog.DomainStatus, token *string,
+	ctx context.Context, tx *transaction, orgID string, host *string, status catalog.DomainStatus, token *string,
 ) (catalog.Domain, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -94,45 +120,52 @@ func (s *Store) insertDomain(
 	return s.domain(id.String(), host, d), err
 }
 
-const domainRoomSQL = `
-	select (select count(*) from domains d where d.organization_id = $1 and d.host is not null),
-	       exists (select from domains d where d.host = $2 and d.status = 'verified')`
+const countDomainsSQL = `select count(*) from domains d where d.organization_id = $1 and d.host is not null`
 
-// AddDomain gives the organization a custom domain, whose host catalog.CheckHost returned. It resolves at once when
-// verified, and otherwise once the token it returns was found in DNS (decisions.md 2). Until then it excludes nobody: a host belongs
-// to the organization that proved it first. Errors: ErrNotFound when the organization does not exist, ErrDomainQuota, ErrHostTaken
-// when the host is verified by anyone, has been added already, or is the shared one.
+// AddDomain gives the organization a custom domain, whose host catalog.CheckHost returned. It resolves at once when verified is true;
+// otherwise [Store.VerifyDomain] has to find the returned token in DNS first. When verified is true and the organization has the host
+// pending, that domain is verified and returned. A pending domain excludes no other claim: any number of organizations
+// may have the same host pending, also while another one has it verified. Errors: ErrNotFound when the organization does not exist, that of
+// require, ErrDomainQuota, ErrHostTaken when the organization has added the host already (and it is verified, or verified is false), the host is the shared one, or verified is true and the
+// host is verified by another organization.
 func (s *Store) AddDomain(
-	ctx context.Context, orgID, host string, verified bool,
+	ctx context.Context, actor Actor, orgID string, require Requirement, host string, verified bool,
 ) (d catalog.Domain, token string, changed feed.Change, err error) {
-	if shared, _, _ := strings.Cut(s.linkHost, ":"); host == strings.ToLower(shared) {
-		return catalog.Domain{}, "", feed.Change{}, ErrHostTaken
-	}
 	status := catalog.DomainPending
 	if verified {
 		status = catalog.DomainVerified
 	}
 	token = rand.Text()
-	err = s.write(ctx, "add a domain", func(tx *transaction) error {
-		if err := lockOrganization(ctx, tx, orgID); err != nil {
+	err = s.write(ctx, actor, orgID, "add a domain", func(tx *transaction) error {
+		if err := lockOrganization(ctx, tx, orgID, require); err != nil {
 			return err
 		}
 		var domains int
-		var taken bool
-		if err := tx.QueryRow(ctx, domainRoomSQL, orgID, host).Scan(&domains, &taken); err != nil {
+		if err := tx.QueryRow(ctx, countDomainsSQL, orgID).Scan(&domains); err != nil {
 			return err
 		}
 		switch {
 		case domains >= MaxDomains:
 			return ErrDomainQuota
-		case taken:
-			// Also because each row makes edges forget the domain: a stranger must not be able to do that to its owner.
+		case s.isShared(host):
 			return ErrHostTaken
 		}
-		if d, err = s.insertDomain(ctx, tx, orgID, &host, status, &token); err != nil {
-			return err
+		action := DomainAdded
+		if verified {
+			own, ownToken, pending, err := s.verifyPending(ctx, tx, orgID, host)
+			if err != nil {
+				return err
+			}
+			if pending {
+				action, d, token = DomainVerified, own, ownToken
+			}
 		}
-		changed, err = s.conclude(ctx, tx, domainEntry(DomainAdded, orgID, d))
+		if action == DomainAdded {
+			if d, err = s.insertDomain(ctx, tx, orgID, &host, status, &token); err != nil {
+				return err
+			}
+		}
+		changed, err = tx.finish(ctx, domainEntry(action, orgID, d))
 		return err
 	})
 	if err != nil {
@@ -141,46 +174,114 @@ func (s *Store) AddDomain(
 	return d, token, changed, nil
 }
 
-const lockDomainSQL = domainSQL + ` for no key update`
+const pendingDomainSQL = `
+	select d.id, d.verification_token, d.created_at from domains d where d.organization_id = $1 and d.host = $2 and d.status = 'pending'`
 
-const verifyDomainSQL = `update domains set status = 'verified' where organization_id = $1 and id = $2`
+// verifyPending verifies the domain that the organization has pending for the host, if there is one, without a look at DNS. The unique
+// index of verified hosts refuses a host that another organization has verified.
+func (s *Store) verifyPending(ctx context.Context, tx *transaction, orgID, host string) (d catalog.Domain, token string, pending bool, err error) {
+	d = catalog.Domain{Status: catalog.DomainVerified}
+	var id string
+	err = tx.QueryRow(ctx, pendingDomainSQL, orgID, host).Scan(&id, &token, &d.CreatedAt.Time)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return catalog.Domain{}, "", false, nil
+	}
+	if err != nil {
+		return catalog.Domain{}, "", false, err
+	}
+	var batch pgx.Batch
+	batch.Queue(verifyDomainSQL, orgID, id)
+	batch.Queue(endTransferSQL, id)
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return catalog.Domain{}, "", false, err
+	}
+	return s.domain(id, &host, d), token, true, nil
+}
 
-// VerifyDomain makes a domain of which DNS has the token resolve. One that is verified already stays as it is; the change is then what
-// [Store.Barrier] returns.
-// Errors: ErrDomainNotFound, and ErrHostTaken when another organization has verified the host before.
-func (s *Store) VerifyDomain(ctx context.Context, orgID, id string) (d OwnDomain, changed feed.Change, err error) {
-	err = s.write(ctx, "verify a domain", func(tx *transaction) error {
-		if d, err = s.scanDomain(tx.QueryRow(ctx, lockDomainSQL, orgID, id)); err != nil {
+// isShared reports whether the host is a name of the shared host. It has no port and no trailing dot, as catalog.CheckHost returns it.
+func (s *Store) isShared(host string) bool {
+	shared, _, _ := strings.Cut(s.linkHost, ":")
+	return host == strings.TrimSuffix(strings.ToLower(shared), ".") || slices.Contains(s.extraHosts, host)
+}
+
+// VerifyDomain gives the organization the host of its domain if the proofs, from a lookup after the domain was read, prove the domain:
+// at once when the host is free, and otherwise after [TransferPeriod], during which the record of the present owner is gone; the domain
+// that it returns then has a Transfer. A domain that the proofs do not prove stays pending. For a domain that is verified already, VerifyDomain
+// ends the transfers of its host if the proofs prove the domain. Where nothing changes for edges, the change is what [Store.Barrier]
+// returns. Errors: that of require, ErrDomainNotFound, ErrHostTaken when the host is a name of the shared host by now, and ErrHostOwned when
+// another organization has the host and the proofs prove it, too.
+func (s *Store) VerifyDomain(
+	ctx context.Context, actor Actor, orgID string, require Requirement, id string, proofs Proofs,
+) (d OwnDomain, changed feed.Change, err error) {
+	var refused bool
+	err = s.write(ctx, actor, orgID, "verify a domain", func(tx *transaction) error {
+		refused = false
+		if err := lockOrganization(ctx, tx, orgID, require); err != nil {
+			return err
+		}
+		if d, err = s.scanDomain(tx.QueryRow(ctx, domainSQL, orgID, id)); err != nil {
 			return noDomain(err)
 		}
-		if d.Status == catalog.DomainVerified {
-			changed, err = change(ctx, tx)
+		switch {
+		case d.IsDefault:
+			changed, err = tx.finish(ctx, entry{})
+			return err
+		case d.Status == catalog.DomainPending && s.isShared(d.Host):
+			return ErrHostTaken // the claim is older than the name of the shared host
+		}
+		claims, now, err := lockHost(ctx, tx, d.Host, id)
+		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, verifyDomainSQL, orgID, id); err != nil {
+		settled := settle(claims, id, proofs, now)
+		refused = settled.refused
+		var batch pgx.Batch
+		if err := carryOut(tx, &batch, d.Host, orgID, settled, now); err != nil {
 			return err
 		}
-		d.Status = catalog.DomainVerified
-		changed, err = s.conclude(ctx, tx, domainEntry(DomainVerified, orgID, d.Domain))
+		batch.Queue(domainSQL, orgID, id).QueryRow(func(row pgx.Row) (err error) {
+			d, err = s.scanDomain(row)
+			return noDomain(err)
+		})
+		changed, err = tx.finishBatch(ctx, &batch, entry{})
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return OwnDomain{}, feed.Change{}, err
+	case refused:
+		return OwnDomain{}, feed.Change{}, ErrHostOwned
 	}
 	return d, changed, nil
 }
 
-const deleteDomainSQL = `delete from domains where organization_id = $1 and id = $2`
+const (
+	deleteDomainSQL = `delete from domains where organization_id = $1 and id = $2`
+	// Those who waited for the owner of the host need not wait any longer.
+	hurryTransfersSQL = `update domain_transfers set check_at = now() where host = $1`
+)
 
-// DeleteDomain removes a custom domain; its host is free again. Errors: ErrDomainNotFound, ErrDomainDefault and ErrDomainInUse.
-func (s *Store) DeleteDomain(ctx context.Context, orgID, id string) (changed feed.Change, err error) {
-	err = s.write(ctx, "delete a domain", func(tx *transaction) error {
-		d, err := s.scanDomain(tx.QueryRow(ctx, lockDomainSQL, orgID, id))
+// DeleteDomain removes a custom domain; its host is free again. Errors: that of require, ErrDomainNotFound, ErrDomainDefault and
+// ErrDomainInUse.
+func (s *Store) DeleteDomain(ctx context.Context, actor Actor, orgID string, require Requirement, id string) (changed feed.Change, err error) {
+	err = s.write(ctx, actor, orgID, "delete a domain", func(tx *transaction) error {
+		if err := lockOrganization(ctx, tx, orgID, require); err != nil {
+			return err
+		}
+		d, err := s.scanDomain(tx.QueryRow(ctx, domainSQL, orgID, id))
 		switch {
 		case err != nil:
 			return noDomain(err)
 		case d.IsDefault:
 			return ErrDomainDefault
+		}
+		claims, _, err := lockHost(ctx, tx, d.Host, id)
+		if err != nil {
+			return err
+		}
+		own := slices.IndexFunc(claims, func(c claim) bool { return c.domainID == id })
+		if own < 0 {
+			return ErrDomainNotFound // another call was faster
 		}
 		_, err = tx.Exec(ctx, deleteDomainSQL, orgID, id)
 		if failed := (*pgconn.PgError)(nil); errors.As(err, &failed) && failed.Code == foreignKeyViolation {
@@ -189,13 +290,31 @@ func (s *Store) DeleteDomain(ctx context.Context, orgID, id string) (changed fee
 		if err != nil {
 			return err
 		}
-		changed, err = s.conclude(ctx, tx, domainEntry(DomainDeleted, orgID, d.Domain))
+		changed, err = finishDeletion(ctx, tx, d.Domain, orgID, claims[own], claims)
 		return err
 	})
 	if err != nil {
 		return feed.Change{}, err
 	}
 	return changed, nil
+}
+
+// finishDeletion finishes the transaction that deleted own, one of the claims to its host: it records the event for the organizations that it concerns.
+func finishDeletion(ctx context.Context, tx *transaction, d catalog.Domain, orgID string, own claim, claims []claim) (feed.Change, error) {
+	var batch pgx.Batch
+	trail := hostTrail{tx: tx, batch: &batch, host: d.Host, actingID: orgID}
+	d.Status = catalog.DomainPending
+	if own.verified {
+		d.Status = catalog.DomainVerified
+		batch.Queue(hurryTransfersSQL, d.Host)
+	}
+	if owner := slices.IndexFunc(claims, func(c claim) bool { return c.verified }); own.transfer != nil && owner >= 0 {
+		trail.add(DomainTransferEnded, &claims[owner], "out", map[string]any{"reason": claimDeleted})
+	}
+	if trail.err != nil {
+		return feed.Change{}, trail.err
+	}
+	return tx.finishBatch(ctx, &batch, domainEntry(DomainDeleted, orgID, d))
 }
 
 func domainEntry(action Action, orgID string, d catalog.Domain) entry {

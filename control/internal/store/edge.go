@@ -6,16 +6,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Edge is a registered edge as one who wants to ask it knows it.
+// Edge is a registered edge with its address.
 type Edge struct {
 	Slot string
-	// Address is host and port at which the edge itself is reached; empty when it does not say.
+	// Address is the host and port of the edge itself; empty if unknown.
 	Address string
 }
 
 const edgesSQL = `select slot, coalesce(address, '') from edges order by slot`
 
-// Edges returns all edges that are registered, those included that died and have not been found dead yet.
+// Edges returns all registered edges, including dead ones whose rows control has not deleted yet.
 func (s *Store) Edges(ctx context.Context) (all []Edge, err error) {
 	err = retry("list edges", func() error {
 		rows, err := s.pool.Query(ctx, edgesSQL)

@@ -11,7 +11,7 @@ import (
 	"deeplink/shared/postgres"
 )
 
-// What the store answers instead of doing what it was asked.
+// Errors of calls that had no effect, except ErrUnavailable.
 var (
 	ErrNotFound         = errors.New("not found")
 	ErrDomainNotFound   = errors.New("domain not found in the organization")
@@ -21,15 +21,22 @@ var (
 	ErrOrgKeyTaken      = errors.New("organization key already used")
 	ErrExternalIDTaken  = errors.New("external id already used")
 	ErrHostTaken        = errors.New("host already used")
+	ErrHostOwned        = errors.New("another organization has the host and its TXT record is there")
 	ErrDomainInUse      = errors.New("domain still has links")
 	ErrDomainDefault    = errors.New("default domain stays")
 	ErrDomainQuota      = errors.New("as many domains as an organization may have")
-	// ErrUnavailable is wrapped by every failure to reach Postgres in time, never by the failure of a statement. A write
-	// that failed with it may have happened: its commit was sent and the answer lost.
+	// ErrNoActor is wrapped by every write with the zero Actor, which is a defect of the caller.
+	ErrNoActor = errors.New("change without an actor")
+	// ErrBusy is wrapped by calls that did not get a place in the share of their organization or device in time. They had no effect.
+	ErrBusy = errors.New("too many calls of the organization or device wait")
+	// ErrLocked is wrapped by calls that waited for LockTimeout for a lock that another transaction holds. They had no effect.
+	ErrLocked = errors.New("locked by another transaction")
+	// ErrUnavailable is wrapped by every failure to reach Postgres in time, never by the failure of a statement. A write that failed with it
+	// may have taken effect: the response to its commit was lost.
 	ErrUnavailable = errors.New("database unavailable")
 )
 
-// constraints tells what the violation of a constraint means.
+// constraints maps constraints to the errors of their violations.
 var constraints = map[string]error{
 	"links_short_code":                     ErrShortCodeTaken,
 	"links_organization_id_domain_id_fkey": ErrDomainNotFound,
@@ -54,7 +61,7 @@ const (
 	retryPause = 50 * time.Millisecond
 )
 
-// retry runs f again when nothing of it has happened and the next try may succeed, and translates its error.
+// retry runs f, and runs it again after failures that had no effect and may not repeat. It translates the error.
 func retry(what string, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
@@ -64,17 +71,17 @@ func retry(what string, f func() error) error {
 		switch postgres.Code(err) {
 		case deadlockDetected, serializationFailure:
 			if try < maxTries {
-				// The other transaction takes the lock that it waits for in this time, or it would be taken from it again.
+				// In this time the other transaction gets the lock that it waits for. Without the pause the deadlock could repeat.
 				time.Sleep(retryPause)
 				continue
 			}
 		case postgres.PlanChanged:
-			// A migration changed what a cached statement answers: its first run on each connection fails and renews it.
-			if try == 1 {
+			// Both batches of a write have such statements. Nothing is applied twice, because the commit is the last statement.
+			if try < postgres.MaxRenewals {
 				continue
 			}
 		case "":
-			// The connection was found dead before anything was sent on it.
+			// The connection was dead before anything was sent.
 			if try < maxTries && pgconn.SafeToRetry(err) {
 				continue
 			}
@@ -97,6 +104,9 @@ func translate(what string, err error) error {
 	case ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken, ErrQuotaExceeded, ErrAppConfigMissing, ErrHostTaken, ErrDomainInUse,
 		ErrDomainDefault, ErrDomainQuota:
 		return err
+	}
+	if postgres.Code(err) == postgres.LockNotAvailable {
+		return fmt.Errorf("%s: %w: %w", what, ErrLocked, err)
 	}
 	if postgres.Unreachable(err) && !errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err)

@@ -8,28 +8,24 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"deeplink/shared/catalog"
-	"deeplink/shared/postgres"
 )
 
 const (
-	// dedupWindow is how long ids of events are remembered.
-	dedupWindow = 7 * 24 * time.Hour
-	// partitionsAhead is how many days ahead there is a partition for events: a week in which nobody need look.
-	partitionsAhead = 7
-	// noPartition is how an insert fails for whose day there is none (check_violation).
-	noPartition = "23514"
+	// dedupWindow is how long control remembers the ids of events: as long as it takes the time of an event for true (maxEventAge), and a
+	// day more.
+	dedupWindow = 31 * 24 * time.Hour
 )
 
-// How far a phone's clock may be off before it is not believed. A queue may be old; that an event has yet to happen is never so.
+// The allowed difference of a device's clock. Queued events may be old; events in the future are invalid.
 const (
 	maxEventAge  = 30 * 24 * time.Hour
 	maxEventLead = 5 * time.Minute
 )
 
-// Batch is what a device reports at once. It has no id twice.
+// Batch is one report of a device. Its event ids are unique.
 type Batch struct {
 	DeviceID string
-	// SessionID is a UUID or nil. One that is the device's and goes on has shown a sign of life.
+	// SessionID is a UUID or nil. It keeps the device's current session alive.
 	SessionID *string
 	Events    []Event
 }
@@ -38,7 +34,7 @@ type Batch struct {
 type Event struct {
 	ID   string // a UUID
 	Name string
-	// At is the time by the phone's clock; nil: when it arrives.
+	// At is the time by the device's clock; nil: the time of arrival.
 	At     *time.Time
 	LinkID *string // a UUID
 	// Revenue is a number within numeric(18, 6).
@@ -76,18 +72,18 @@ const insertEventsSQL = `
 	)
 	select count(*) from fresh`
 
-// InsertEvents stores the events whose ids are not known in the organization, and returns how many these are. When it returns without
-// error they are committed.
+// InsertEvents stores the events whose ids are new in the organization, and returns their number. When it returns without an error they
+// are committed.
 func (s *Store) InsertEvents(ctx context.Context, orgID string, b Batch) (stored int, err error) {
 	arguments := append([]any{orgID, b.DeviceID, b.SessionID}, columns(b.Events)...)
 	arguments = append(arguments, maxEventAge, maxEventLead, SessionIdle)
 	insert := func() error { return s.pool.QueryRow(ctx, insertEventsSQL, arguments...).Scan(&stored) }
-	err = retry("store events", func() error {
+	err = s.report(ctx, orgID, b.DeviceID, "store events", func() error {
 		err := insert()
-		if postgres.Code(err) != noPartition {
+		if !lacksPartition(err, "events") {
 			return err
 		}
-		// Nobody has looked after the partitions for a week.
+		// control creates partitions a week ahead, so no control has run for that long.
 		if err := s.MakeEventPartitions(ctx); err != nil {
 			return err
 		}
@@ -111,17 +107,6 @@ func columns(events []Event) []any {
 	return []any{ids, names, times, links, revenues, currencies, properties}
 }
 
-const makePartitionsSQL = `select make_event_partitions($1)`
-
-// MakeEventPartitions makes the partitions of today and a week ahead, as far as they are not there. Any number of processes may run it
-// at once.
-func (s *Store) MakeEventPartitions(ctx context.Context) error {
-	return retry("make partitions of events", func() error {
-		_, err := s.pool.Exec(ctx, makePartitionsSQL, partitionsAhead)
-		return err
-	})
-}
-
 // StoredEvent is an event as operators read it.
 type StoredEvent struct {
 	ID        string       `json:"id"`
@@ -130,7 +115,7 @@ type StoredEvent struct {
 	SessionID *string      `json:"sessionId"`
 	UserID    *string      `json:"userId"`
 	Timestamp catalog.Time `json:"timestamp"`
-	// ClaimedTimestamp is what the phone's clock said, where it was too far off to be believed.
+	// ClaimedTimestamp is the time by the device's clock, if it was out of the allowed range.
 	ClaimedTimestamp *catalog.Time   `json:"claimedTimestamp"`
 	LinkID           *string         `json:"linkId"`
 	Revenue          *json.Number    `json:"revenue"`

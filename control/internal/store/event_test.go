@@ -39,7 +39,7 @@ func (f fixture) events(orgID string, size int) (all []store.StoredEvent) {
 	}
 }
 
-func TestAnIDIsStoredOnceInAnOrganization(t *testing.T) {
+func TestEventIDIsStoredOncePerOrganization(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org, other := f.organization(catalog.Scale), f.organization(catalog.Scale)
@@ -94,7 +94,7 @@ func TestAnIDIsStoredOnceInAnOrganization(t *testing.T) {
 	}
 }
 
-func TestAnEventIsReadAsItWasSent(t *testing.T) {
+func TestEventIsReadBackUnchanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
@@ -122,7 +122,7 @@ func TestAnEventIsReadAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestAClockThatIsFarOffIsNotBelieved(t *testing.T) {
+func TestEventTimeOutOfRangeIsReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
@@ -149,7 +149,7 @@ func TestAClockThatIsFarOffIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestEventsAreStoredEvenIfNobodyMadeTheirPartition(t *testing.T) {
+func TestEventsAreStoredWithoutAnExistingPartition(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
@@ -173,8 +173,8 @@ func TestEventsAreStoredEvenIfNobodyMadeTheirPartition(t *testing.T) {
 	}
 }
 
-// TestReadsOfEventsMeetWithoutAGap parts all time at moments around an event: it is on one side, and on the right one.
-func TestReadsOfEventsMeetWithoutAGap(t *testing.T) {
+// TestConsecutiveReadsOfEventsHaveNoGap parts all time at moments around an event: it is on one side, and on the right one.
+func TestConsecutiveReadsOfEventsHaveNoGap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
@@ -196,7 +196,7 @@ func TestReadsOfEventsMeetWithoutAGap(t *testing.T) {
 	}
 }
 
-func TestWhatIsSettledIsAMinuteOld(t *testing.T) {
+func TestSettledIsAMinuteInThePast(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	before := one[time.Time](f, `select clock_timestamp()`)

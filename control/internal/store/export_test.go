@@ -19,3 +19,24 @@ func (s *Store) RareWord(ctx context.Context, orgID, search string) (word string
 func (s *Store) InSnapshot(ctx context.Context, f func()) error {
 	return s.snapshot(ctx, "call", func(pgx.Tx) error { f(); return nil })
 }
+
+// MaxWaitingWrites is how many writes of an organization may wait.
+const MaxWaitingWrites = maxWaitingWrites
+
+// Statements of purges, and the most that one looks at.
+const (
+	SweptPages = sweptPages
+	PurgedRows = purgedRows
+)
+
+// ByIndex precedes each statement of a purge.
+const ByIndex = byIndexSQL
+
+// PurgeStatements are those that delete rows, by what they delete.
+var PurgeStatements = map[string]string{
+	"changes": purgeChangesSQL, "deleted_links": purgeDeletedLinksSQL, "devices": purgeDevicesSQL, "identities": purgeIdentitiesSQL,
+	"sessions": purgeSessionsSQL, "event_ids": purgeEventIDsSQL, "match_redemptions": purgeRedemptionsSQL,
+}
+
+// ErasedRows is how many rows a statement of a deletion looks at.
+const ErasedRows = erasedRows

@@ -12,7 +12,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// Credential is what a key proves.
+// Credential is the result of authenticating an API key.
 type Credential struct {
 	KeyID        string
 	DisplayKey   string
@@ -25,13 +25,13 @@ const authenticateSQL = `
 	from api_keys k join organizations o on o.id = k.organization_id
 	where k.hash = $1 and (k.valid_until is null or k.valid_until > clock_timestamp())`
 
-// credentialFields are where the columns of authenticateSQL go.
+// credentialFields returns the scan targets for the columns of authenticateSQL.
 func credentialFields(c *Credential) []any {
 	return append([]any{&c.KeyID, &c.DisplayKey, &c.Tier}, organizationFields(&c.Organization)...)
 }
 
-// Authenticate returns whose key has the hash. It is ErrNotFound for a key that is unknown or no longer valid. Suspension,
-// tier and plan are the caller's to judge. Nothing is cached: a replaced key stops at once.
+// Authenticate returns the credential of the key with the hash, or ErrNotFound for a key that is unknown or no longer valid. The caller
+// checks suspension, tier and plan. Nothing is cached: a replaced key stops working at once.
 func (s *Store) Authenticate(ctx context.Context, hash [32]byte) (c Credential, err error) {
 	err = retry("authenticate", func() error {
 		return s.pool.QueryRow(ctx, authenticateSQL, hash[:]).Scan(credentialFields(&c)...)
@@ -42,14 +42,40 @@ func (s *Store) Authenticate(ctx context.Context, hash [32]byte) (c Credential, 
 	return c, nil
 }
 
+const validKeysSQL = `
+	select k.hash from api_keys k join organizations o on o.id = k.organization_id
+	where k.hash = any($1) and (k.valid_until is null or k.valid_until > clock_timestamp()) and not o.suspended`
+
+// ValidKeys returns the hashes that belong to valid keys of organizations that are not suspended, with one query.
+func (s *Store) ValidKeys(ctx context.Context, hashes [][32]byte) (valid map[[32]byte]bool, err error) {
+	sent := make([][]byte, len(hashes))
+	for i := range hashes {
+		sent[i] = hashes[i][:]
+	}
+	err = retry("look up keys", func() error {
+		valid = make(map[[32]byte]bool)
+		rows, err := s.pool.Query(ctx, validKeysSQL, sent)
+		if err != nil {
+			return err
+		}
+		var hash []byte
+		_, err = pgx.ForEachRow(rows, []any{&hash}, func() error {
+			valid[[32]byte(hash)] = true
+			return nil
+		})
+		return err
+	})
+	return valid, err
+}
+
 // keyedLinkSQL reads a link of the organization whose key has the hash. It is sent behind authenticateSQL, in the same transaction, and so
 // does not find less: now() is not after clock_timestamp().
 const keyedLinkSQL = `select ` + linkColumns + ` from ` + linkTables + `
 	where l.organization_id = (select k.organization_id from api_keys k
 	                           where k.hash = $1 and (k.valid_until is null or k.valid_until > now())) and l.id = $2`
 
-// AuthenticateWithLink is Authenticate, and in the same round trip reads that link of the organization which has the id. A nil link says
-// nothing: [Store.Link] knows whether there is one.
+// AuthenticateWithLink is Authenticate, and in the same round trip reads the organization's link with the id. A nil link does not mean that
+// there is none: call [Store.Link].
 func (s *Store) AuthenticateWithLink(ctx context.Context, hash [32]byte, id string) (c Credential, link *catalog.LinkWithDomain, err error) {
 	err = retry("authenticate and read a link", func() error {
 		link = nil
@@ -76,7 +102,7 @@ func (s *Store) AuthenticateWithLink(ctx context.Context, hash [32]byte, id stri
 	return c, link, nil
 }
 
-// NewKey is a key with its raw form, which is never seen again, as the portal answers it (decisions.md 6).
+// NewKey is a key with its raw form. The portal returns the raw form only once, when the key is created.
 type NewKey struct {
 	ID         string       `json:"-"`
 	Tier       apikey.Tier  `json:"tier"`
@@ -113,13 +139,16 @@ const dropKeysSQL = `
 const endKeySQL = `
 	update api_keys set valid_until = clock_timestamp() + $3::interval where organization_id = $1 and tier = $2`
 
-// ReplaceKey makes a new key of the tier. The one it replaces stays valid for grace, which may be zero, and those before it
-// end at once: at most two keys of a tier are ever valid. ErrNotFound when the organization does not exist.
-func (s *Store) ReplaceKey(ctx context.Context, orgID string, tier apikey.Tier, grace time.Duration) (NewKey, error) {
+// ReplaceKey creates a new key of the tier. The replaced key stays valid for grace, which may be zero, and earlier keys end at once: at
+// most two keys of a tier are ever valid. Errors: ErrNotFound when the organization does not exist, and that of
+// require.
+func (s *Store) ReplaceKey(
+	ctx context.Context, actor Actor, orgID string, require Requirement, tier apikey.Tier, grace time.Duration,
+) (NewKey, error) {
 	var key NewKey
-	err := s.write(ctx, "replace a key", func(tx *transaction) error {
-		// One at a time: two replacements at once would both keep the key that the other made.
-		if err := lockOrganization(ctx, tx, orgID); err != nil {
+	err := s.write(ctx, actor, orgID, "replace a key", func(tx *transaction) error {
+		// One at a time: of two concurrent replacements each would keep the key that the other created.
+		if err := lockOrganization(ctx, tx, orgID, require); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, dropKeysSQL, orgID, tier, grace); err != nil {
@@ -132,7 +161,7 @@ func (s *Store) ReplaceKey(ctx context.Context, orgID string, tier apikey.Tier, 
 		if key, err = insertKey(ctx, tx, orgID, tier); err != nil {
 			return err
 		}
-		_, err = s.conclude(ctx, tx, entry{KeyRegenerated, orgID, keyTarget, key.ID,
+		_, err = tx.finish(ctx, entry{KeyRegenerated, orgID, keyTarget, key.ID,
 			map[string]any{"tier": tier, "displayKey": key.DisplayKey, "graceSeconds": int64(grace / time.Second)}})
 		return err
 	})
@@ -146,7 +175,7 @@ const insertKeySQL = `
 	insert into api_keys (id, organization_id, tier, hash, display_key, created_at) values ($1, $2, $3, $4, $5, clock_timestamp())
 	returning created_at`
 
-func insertKey(ctx context.Context, tx pgx.Tx, orgID string, tier apikey.Tier) (NewKey, error) {
+func insertKey(ctx context.Context, tx *transaction, orgID string, tier apikey.Tier) (NewKey, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return NewKey{}, err

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -22,7 +23,7 @@ const fullBody = `{
 	"params": {"b": 1.50, "a": [1e400, "\u00e9<"], "b2": 12345678901234567890}
 }`
 
-func TestCreatedLinkIsReadBackAsItWasSent(t *testing.T) {
+func TestCreatedLinkIsReadBackUnchanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
@@ -57,7 +58,7 @@ func TestCreatedLinkIsReadBackAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestLinkWithNothingButAPathHasAGeneratedCodeAndNulls(t *testing.T) {
+func TestLinkWithOnlyAPathHasGeneratedCodeAndNulls(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
@@ -83,7 +84,7 @@ func TestLinkOnACustomDomainHasItsURL(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
-	domain, _, _, err := f.store.AddDomain(t.Context(), org.ID, "go.acme.example", true)
+	domain, _, _, err := f.store.AddDomain(t.Context(), testActor, org.ID, store.Unconditional, "go.acme.example", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestLinkOnACustomDomainHasItsURL(t *testing.T) {
 	if diff := cmp.Diff(domain, got.Domain); diff != "" {
 		t.Errorf("domain (-added +got):\n%s", diff)
 	}
-	moved, change, err := f.store.UpdateLink(t.Context(), org.ID, created.ID, readPatch(t, `{"domainId": null}`))
+	moved, change, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID, readPatch(t, `{"domainId": null}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,13 +112,13 @@ func TestLinkOnACustomDomainHasItsURL(t *testing.T) {
 	f.recorded("move", change, "k:"+org.OrgKey+"/sale", "k:go.acme.example/sale")
 }
 
-func TestChangesOfALinkNameWhatEdgesForget(t *testing.T) {
+func TestChangesOfALinkNameItsTags(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
 	tag := func(code string) string { return "k:" + org.OrgKey + "/" + code }
 
-	created, change, err := f.store.CreateLink(t.Context(), org, read(t, `{"path": "x", "shortCode": "One"}`))
+	created, change, err := f.store.CreateLink(t.Context(), testActor, org.ID, store.Unconditional, read(t, `{"path": "x", "shortCode": "One"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func TestChangesOfALinkNameWhatEdgesForget(t *testing.T) {
 		{`{"og": {"title": "x"}}`, []string{tag("two")}},
 	}
 	for _, step := range steps {
-		_, change, err = f.store.UpdateLink(t.Context(), org.ID, created.ID, readPatch(t, step.patch))
+		_, change, err = f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID, readPatch(t, step.patch))
 		if err != nil {
 			t.Fatalf("%s: %v", step.patch, err)
 		}
@@ -142,7 +143,7 @@ func TestChangesOfALinkNameWhatEdgesForget(t *testing.T) {
 
 	last := change
 	for _, patch := range []string{`{}`, `{"shortCode": "TWO"}`, `{"title": "only for people"}`, `{"tags": ["a"], "templateId": "t"}`} {
-		_, change, err = f.store.UpdateLink(t.Context(), org.ID, created.ID, readPatch(t, patch))
+		_, change, err = f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID, readPatch(t, patch))
 		if err != nil {
 			t.Fatalf("%s: %v", patch, err)
 		}
@@ -151,7 +152,7 @@ func TestChangesOfALinkNameWhatEdgesForget(t *testing.T) {
 		}
 	}
 
-	change, err = f.store.DeleteLink(t.Context(), org.ID, created.ID)
+	change, err = f.store.DeleteLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,14 +181,14 @@ func (f fixture) recorded(what string, got feed.Change, tags ...string) {
 	}
 }
 
-func TestPatchWritesOnlyWhatDiffers(t *testing.T) {
+func TestPatchWritesOnlyChangedFields(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
 	created := f.create(org, fullBody)
 	version := func() int64 { return one[int64](f, `select version from links`) }
 
-	same, _, err := f.store.UpdateLink(t.Context(), org.ID, created.ID, readPatch(t, fullBody))
+	same, _, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID, readPatch(t, fullBody))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestPatchWritesOnlyWhatDiffers(t *testing.T) {
 	}
 
 	patch := `{"og": {"title": null}, "tags": null, "expiry": null, "params": null, "fallbackUrl": null, "isActive": null}`
-	changed, _, err := f.store.UpdateLink(t.Context(), org.ID, created.ID, readPatch(t, patch))
+	changed, _, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID, readPatch(t, patch))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func TestPatchWritesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-func TestCreateChecksInTheOrderOfTheDecisions(t *testing.T) {
+func TestCreateReturnsTheFirstErrorInDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Free)
@@ -222,7 +223,10 @@ func TestCreateChecksInTheOrderOfTheDecisions(t *testing.T) {
 	for i := range 49 {
 		f.create(org, fmt.Sprintf(`{"path": "x", "shortCode": "c%d"}`, i))
 	}
-	// All four are wrong at first; each step mends the one that was named.
+	// Everything is wrong at first; each step mends what was named.
+	unmet := errors.New("unmet")
+	_, _, err := f.store.CreateLink(t.Context(), testActor, org.ID, func(catalog.Organization) error { return unmet }, read(t, foreign))
+	expect(t, "a create whose requirement is not met", err, unmet)
 	f.exec(`delete from app_configs`)
 	f.refused(org, foreign, store.ErrAppConfigMissing)
 	f.exec(`insert into app_configs (organization_id, html_error_pages) values ($1, true)`, org.ID)
@@ -230,43 +234,43 @@ func TestCreateChecksInTheOrderOfTheDecisions(t *testing.T) {
 	f.exec(`update app_configs set ios_scheme = 'acme'`)
 	f.refused(org, foreign, store.ErrDomainNotFound)
 	f.refused(org, body, store.ErrQuotaExceeded)
-	org.Plan = ptr(catalog.Starter)
+	f.exec(`update organizations set plan = 'starter' where id = $1`, org.ID)
 	f.refused(org, body, store.ErrShortCodeTaken)
 	f.refused(org, `{"path": "x", "shortCode": "TAKEN"}`, store.ErrShortCodeTaken)
 	if n := one[int64](f, `select count(*) from links`); n != 50 {
 		t.Errorf("%d links after refusals, expected 50", n)
 	}
-	org.Plan = nil
+	f.exec(`update organizations set plan = null where id = $1`, org.ID)
 	f.refused(org, body, store.ErrQuotaExceeded)
 }
 
 func (f fixture) refused(org catalog.Organization, body string, expected error) {
 	f.Helper()
-	_, change, err := f.store.CreateLink(f.Context(), org, read(f.T, body))
+	_, change, err := f.store.CreateLink(f.Context(), testActor, org.ID, store.Unconditional, read(f.T, body))
 	expect(f, "create "+body, err, expected)
 	if change.ID != 0 || change.XID != 0 {
 		f.Errorf("create %s: refused with a change %+v", body, change)
 	}
 }
 
-func TestCodeOfADeletedLinkIsFree(t *testing.T) {
+func TestCodeOfADeletedLinkCanBeUsedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
 	created := f.create(org, `{"path": "x", "shortCode": "again"}`)
-	if _, err := f.store.DeleteLink(t.Context(), org.ID, created.ID); err != nil {
+	if _, err := f.store.DeleteLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID); err != nil {
 		t.Fatal(err)
 	}
 	f.create(org, `{"path": "x", "shortCode": "Again"}`)
 	_, err := f.store.Link(t.Context(), org.ID, created.ID)
 	expect(t, "read a deleted link", err, store.ErrNotFound)
-	_, err = f.store.DeleteLink(t.Context(), org.ID, created.ID)
+	_, err = f.store.DeleteLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID)
 	expect(t, "delete a deleted link", err, store.ErrNotFound)
-	_, _, err = f.store.UpdateLink(t.Context(), org.ID, created.ID, readPatch(t, `{}`))
+	_, _, err = f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, created.ID, readPatch(t, `{}`))
 	expect(t, "patch a deleted link", err, store.ErrNotFound)
 }
 
-func TestPatchToATakenCodeOrForeignDomainIsRefused(t *testing.T) {
+func TestPatchToATakenCodeOrForeignDomainIsRejected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org, other := f.organization(catalog.Growth), f.organization(catalog.Growth)
@@ -278,7 +282,7 @@ func TestPatchToATakenCodeOrForeignDomainIsRefused(t *testing.T) {
 		`{"domainId": "` + foreign + `"}`: store.ErrDomainNotFound,
 		`{"domainId": "` + org.ID + `"}`:  store.ErrDomainNotFound,
 	} {
-		_, _, err := f.store.UpdateLink(t.Context(), org.ID, two.ID, readPatch(t, patch))
+		_, _, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, two.ID, readPatch(t, patch))
 		expect(t, patch, err, expected)
 	}
 	got, err := f.store.Link(t.Context(), org.ID, two.ID)
@@ -290,7 +294,7 @@ func TestPatchToATakenCodeOrForeignDomainIsRefused(t *testing.T) {
 	}
 }
 
-func TestOldLinksAreDeletedOfTheirOrganizationAlone(t *testing.T) {
+func TestDeleteOldLinksDeletesOnlyThoseOfTheOrganization(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org, other := f.organization(catalog.Growth), f.organization(catalog.Growth)
@@ -300,7 +304,7 @@ func TestOldLinksAreDeletedOfTheirOrganizationAlone(t *testing.T) {
 		}
 	}
 	f.exec(`update links set created_at = now() - interval '6 minutes' where short_code like 'old%'`)
-	deleted, change, err := f.store.DeleteOldLinks(t.Context(), org.ID, 5*time.Minute)
+	deleted, change, err := f.store.DeleteOldLinks(t.Context(), testActor, org.ID, 5*time.Minute)
 	if err != nil || deleted != 2 {
 		t.Errorf("deleted %d, %v; expected 2", deleted, err)
 	}
@@ -314,9 +318,9 @@ func TestOldLinksAreDeletedOfTheirOrganizationAlone(t *testing.T) {
 	if left := one[int64](f, `select count(*) from links where organization_id = $1`, other.ID); left != 3 {
 		t.Errorf("%d links of another organization are left, expected 3", left)
 	}
-	if deleted, _, err = f.store.DeleteOldLinks(t.Context(), org.ID, 5*time.Minute); err != nil || deleted != 0 {
+	if deleted, _, err = f.store.DeleteOldLinks(t.Context(), testActor, org.ID, 5*time.Minute); err != nil || deleted != 0 {
 		t.Errorf("again: deleted %d, %v; expected 0", deleted, err)
 	}
-	_, _, err = f.store.DeleteOldLinks(t.Context(), "00000000-0000-7000-8000-000000000000", 0)
+	_, _, err = f.store.DeleteOldLinks(t.Context(), testActor, "00000000-0000-7000-8000-000000000000", 0)
 	expect(t, "old links of no organization", err, store.ErrNotFound)
 }

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,7 +20,7 @@ func TestListFilters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
-	custom, _, _, err := f.store.AddDomain(t.Context(), org.ID, "go.acme.example", false)
+	custom, _, _, err := f.store.AddDomain(t.Context(), testActor, org.ID, store.Unconditional, "go.acme.example", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,29 +123,29 @@ func TestPagesHoldEveryLinkOnceNewestFirst(t *testing.T) {
 	}
 }
 
-func TestNothingOfAnotherOrganizationIsSeenOrChanged(t *testing.T) {
+func TestOtherOrganizationsAreNeitherReadNorChanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org, other := f.organization(catalog.Scale), f.organization(catalog.Scale)
 	l := f.create(other, `{"path": "x", "shortCode": "theirs"}`)
-	domain, _, _, err := f.store.AddDomain(t.Context(), other.ID, "theirs.example", true)
+	domain, _, _, err := f.store.AddDomain(t.Context(), testActor, other.ID, store.Unconditional, "theirs.example", true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
 	_, err = f.store.Link(ctx, org.ID, l.ID)
 	expect(t, "Link", err, store.ErrNotFound)
-	_, _, err = f.store.UpdateLink(ctx, org.ID, l.ID, readPatch(t, `{"isActive": false}`))
+	_, _, err = f.store.UpdateLink(ctx, testActor, org.ID, store.Unconditional, l.ID, readPatch(t, `{"isActive": false}`))
 	expect(t, "UpdateLink", err, store.ErrNotFound)
-	_, err = f.store.DeleteLink(ctx, org.ID, l.ID)
+	_, err = f.store.DeleteLink(ctx, testActor, org.ID, store.Unconditional, l.ID)
 	expect(t, "DeleteLink", err, store.ErrNotFound)
-	_, err = f.store.DeleteDomain(ctx, org.ID, domain.ID)
+	_, err = f.store.DeleteDomain(ctx, testActor, org.ID, store.Unconditional, domain.ID)
 	expect(t, "DeleteDomain", err, store.ErrDomainNotFound)
 	_, err = f.store.Domain(ctx, org.ID, domain.ID)
 	expect(t, "Domain", err, store.ErrDomainNotFound)
-	_, _, err = f.store.VerifyDomain(ctx, org.ID, domain.ID)
+	_, _, err = f.store.VerifyDomain(ctx, testActor, org.ID, store.Unconditional, domain.ID, store.Proofs{})
 	expect(t, "VerifyDomain", err, store.ErrDomainNotFound)
-	_, _, err = f.store.CreateLink(ctx, org, catalog.Link{Path: "x", DomainID: domain.ID})
+	_, _, err = f.store.CreateLink(ctx, testActor, org.ID, store.Unconditional, catalog.Link{Path: "x", DomainID: domain.ID})
 	expect(t, "CreateLink on their domain", err, store.ErrDomainNotFound)
 	links, total, err := f.store.Links(ctx, org.ID, store.LinkFilter{Page: 1, Limit: 10})
 	if err != nil || len(links) != 0 || total != 0 {
@@ -162,7 +161,7 @@ func TestNothingOfAnotherOrganizationIsSeenOrChanged(t *testing.T) {
 		t.Errorf("their link (-before +after):\n%s", diff)
 	}
 
-	if _, err := f.store.DeleteLink(ctx, other.ID, l.ID); err != nil {
+	if _, err := f.store.DeleteLink(ctx, testActor, other.ID, store.Unconditional, l.ID); err != nil {
 		t.Fatal(err)
 	}
 	gone, err := f.store.Deleted(ctx, org.ID, l.ID)
@@ -171,43 +170,61 @@ func TestNothingOfAnotherOrganizationIsSeenOrChanged(t *testing.T) {
 	}
 }
 
-func TestLongListsLeaveConnectionsForOthers(t *testing.T) {
+// TestLongListsOfOneOrganizationDoNotDelayOthers has the lists of one organization wait at its first row, until the others were answered.
+func TestLongListsOfOneOrganizationDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	org := f.organization(catalog.Growth)
-	f.create(org, `{"path": "x"}`)
-	lock, err := f.admin.Begin(t.Context())
+	heavy, other := f.organization(catalog.Growth), f.organization(catalog.Growth)
+	for _, org := range []catalog.Organization{heavy, other} {
+		f.create(org, `{"path": "x"}`)
+	}
+	const gate = 4711
+	f.exec(fmt.Sprintf(`
+		create function slow_for(organization uuid) returns boolean language plpgsql as $$
+		begin
+			if organization = '%s' then perform pg_advisory_xact_lock_shared(%d); end if;
+			return true;
+		end $$`, heavy.ID, gate))
+	f.exec(`create policy slow on links using (slow_for(organization_id))`)
+	f.exec(`alter table links enable row level security`)
+	held, err := f.admin.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Rollback(t.Context())
-	if _, err := lock.Exec(t.Context(), `lock table links in access exclusive mode`); err != nil {
+	defer held.Rollback(t.Context())
+	if _, err := held.Exec(t.Context(), `select pg_advisory_xact_lock($1)`, gate); err != nil {
 		t.Fatal(err)
 	}
-	var lists errgroup.Group
-	for range 20 { // more than there are connections
-		lists.Go(func() error {
-			links, _, err := f.store.Links(t.Context(), org.ID, store.LinkFilter{Page: 1, Limit: 1, Search: "x"})
-			if len(links) != 1 {
-				return fmt.Errorf("%d links, %v", len(links), err)
-			}
-			return err
-		})
+	active := true
+	filters := []store.LinkFilter{{Page: 1, Limit: 1, Search: "x"}, {Page: 1, Limit: 1, IsActive: &active}}
+	list := func(ctx context.Context, org catalog.Organization, i int) error {
+		links, total, err := f.store.Links(ctx, org.ID, filters[i%len(filters)])
+		if err == nil && (len(links) != 1 || total != 1) {
+			err = fmt.Errorf("%d links of %d, expected the one", len(links), total)
+		}
+		return err
 	}
-	await(t, "lists to wait for the table", func() bool {
-		return one[int64](f, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= 4
+	var lists errgroup.Group
+	for i := range 20 { // more than there are connections
+		lists.Go(func() error { return list(t.Context(), heavy, i) })
+	}
+	await(t, "a list to wait at its first row", func() bool {
+		return one[int64](f, `select count(*) from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`) > 0
 	})
 	patient, cancelPatient := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancelPatient()
+	for i := range filters {
+		if err := list(patient, other, i); err != nil {
+			t.Errorf("a list of another organization: %v", err)
+		}
+	}
 	if _, err := f.store.Point(patient); err != nil {
 		t.Errorf("another call: %v", err)
 	}
 	impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, _, err := f.store.Links(impatient, org.ID, store.LinkFilter{Page: 1, Limit: 1, Search: "x"}); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("one list more: %v, expected ErrUnavailable", err)
-	}
-	if err := lock.Rollback(t.Context()); err != nil {
+	expect(t, "one list more of the first organization", list(impatient, heavy, 0), store.ErrUnavailable)
+	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := lists.Wait(); err != nil {
@@ -215,8 +232,8 @@ func TestLongListsLeaveConnectionsForOthers(t *testing.T) {
 	}
 }
 
-// TestASearchAmongManyLinksFindsWhatMatches: there a search goes by the rarest of its words, if there is a rare one.
-func TestASearchAmongManyLinksFindsWhatMatches(t *testing.T) {
+// TestSearchAmongManyLinksFindsAllMatches: there a search goes by the rarest of its words, if there is a rare one.
+func TestSearchAmongManyLinksFindsAllMatches(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org, other := f.organization(catalog.Enterprise), f.organization(catalog.Enterprise)
@@ -275,7 +292,7 @@ func TestASearchAmongManyLinksFindsWhatMatches(t *testing.T) {
 	}
 }
 
-func TestTendingMovesNewLinksIntoTheSearchIndexes(t *testing.T) {
+func TestTendSearchIndexesFlushesThePendingList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.exec(`create extension pgstattuple`)

@@ -14,7 +14,7 @@ import (
 
 const organizationColumns = `o.id, o.org_key, o.name, o.external_id, o.plan, o.suspended, o.created_at`
 
-// organizationFields are where organizationColumns go.
+// organizationFields returns the scan targets for organizationColumns.
 func organizationFields(o *catalog.Organization) []any {
 	return []any{&o.ID, &o.OrgKey, &o.Name, &o.ExternalID, &o.Plan, &o.Suspended, &o.CreatedAt.Time}
 }
@@ -24,7 +24,7 @@ func scanOrganization(row pgx.Row) (o catalog.Organization, err error) {
 	return o, err
 }
 
-// NewOrganization is what an organization is made from.
+// NewOrganization is the input of CreateOrganization.
 type NewOrganization struct {
 	// Name is 1 to 255 characters.
 	Name string
@@ -35,8 +35,7 @@ type NewOrganization struct {
 	AppConfig  *catalog.AppConfig
 }
 
-// CreatedOrganization is a new organization with its raw keys, which are never seen again. They are nil for a plan without
-// api_access.
+// CreatedOrganization is a new organization with its raw keys, which are not stored. They are nil for a plan without api_access.
 type CreatedOrganization struct {
 	catalog.Organization
 	ServerKey *string `json:"serverKey"`
@@ -49,36 +48,35 @@ const insertOrganizationSQL = `
 
 const insertUsageSQL = `insert into link_usage (organization_id) values ($1)`
 
-// generatedOrgKeys bounds how often another key is drawn. With a tenth of all keys taken, eight draws fail once in 10^8.
+// generatedOrgKeys bounds the attempts to generate a free key. With a tenth of all keys taken, eight attempts fail once in 10^8.
 const generatedOrgKeys = 8
 
-// CreateOrganization makes the organization with its default domain, its app config if given, and a key of each tier if its
+// CreateOrganization creates the organization with its default domain, its app config if given, and a key of each tier if its
 // plan has api_access. Errors: ErrOrgKeyTaken, ErrExternalIDTaken.
-func (s *Store) CreateOrganization(ctx context.Context, n NewOrganization) (CreatedOrganization, feed.Change, error) {
+func (s *Store) CreateOrganization(ctx context.Context, actor Actor, n NewOrganization) (CreatedOrganization, feed.Change, error) {
 	if n.OrgKey != "" {
-		return s.createOrganization(ctx, n)
+		return s.createOrganization(ctx, actor, n)
 	}
 	for try := 1; ; try++ {
 		n.OrgKey = catalog.GenerateOrgKey()
-		created, changed, err := s.createOrganization(ctx, n)
+		created, changed, err := s.createOrganization(ctx, actor, n)
 		if !errors.Is(err, ErrOrgKeyTaken) || try == generatedOrgKeys {
 			return created, changed, err
 		}
 	}
 }
 
-func (s *Store) createOrganization(ctx context.Context, n NewOrganization) (CreatedOrganization, feed.Change, error) {
+func (s *Store) createOrganization(ctx context.Context, actor Actor, n NewOrganization) (CreatedOrganization, feed.Change, error) {
 	var created CreatedOrganization
 	var changed feed.Change
-	err := s.write(ctx, "create an organization", func(tx *transaction) error {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return err
-		}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return CreatedOrganization{}, feed.Change{}, err
+	}
+	err = s.write(ctx, actor, id.String(), "create an organization", func(tx *transaction) error {
 		created = CreatedOrganization{}
 		row := tx.QueryRow(ctx, insertOrganizationSQL, id.String(), n.OrgKey, n.Name, n.ExternalID, n.Plan)
-		created.Organization, err = scanOrganization(row)
-		if err != nil {
+		if created.Organization, err = scanOrganization(row); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, insertUsageSQL, created.ID); err != nil {
@@ -97,7 +95,7 @@ func (s *Store) createOrganization(ctx context.Context, n NewOrganization) (Crea
 				return err
 			}
 		}
-		changed, err = s.conclude(ctx, tx, entry{OrganizationCreated, created.ID, organizationTarget, created.ID,
+		changed, err = tx.finish(ctx, entry{OrganizationCreated, created.ID, organizationTarget, created.ID,
 			map[string]any{"orgKey": created.OrgKey, "plan": created.Plan}})
 		return err
 	})
@@ -107,7 +105,7 @@ func (s *Store) createOrganization(ctx context.Context, n NewOrganization) (Crea
 	return created, changed, nil
 }
 
-func insertKeys(ctx context.Context, tx pgx.Tx, o *CreatedOrganization) error {
+func insertKeys(ctx context.Context, tx *transaction, o *CreatedOrganization) error {
 	server, err := insertKey(ctx, tx, o.ID, apikey.Server)
 	if err != nil {
 		return err
@@ -122,7 +120,7 @@ func insertKeys(ctx context.Context, tx pgx.Tx, o *CreatedOrganization) error {
 
 const organizationsSQL = `select ` + organizationColumns + ` from organizations o order by o.created_at, o.id`
 
-// Organizations returns all of them, the oldest first.
+// Organizations returns all organizations, the oldest first.
 func (s *Store) Organizations(ctx context.Context) (all []catalog.Organization, err error) {
 	err = retry("list organizations", func() error {
 		rows, err := s.pool.Query(ctx, organizationsSQL)
@@ -148,9 +146,11 @@ func (s *Store) Organization(ctx context.Context, orgKey string) (o catalog.Orga
 	return o, err
 }
 
+const organizationByIDSQL = `select ` + organizationColumns + ` from organizations o where o.id = $1`
+
 const externalOrganizationSQL = `select ` + organizationColumns + ` from organizations o where o.external_id = $1`
 
-// ExternalOrganization returns the organization that the identity provider knows by the id.
+// ExternalOrganization returns the organization with the identity provider's id.
 func (s *Store) ExternalOrganization(ctx context.Context, externalID string) (o catalog.Organization, err error) {
 	err = retry("read an organization", func() error {
 		o, err = scanOrganization(s.pool.QueryRow(ctx, externalOrganizationSQL, externalID))
@@ -161,7 +161,7 @@ func (s *Store) ExternalOrganization(ctx context.Context, externalID string) (o 
 
 const organizationUsageSQL = `select links from link_usage where organization_id = $1`
 
-// LinkUsage returns how many links the organization has now. ErrNotFound when it does not exist.
+// LinkUsage returns the organization's current number of links, or ErrNotFound.
 func (s *Store) LinkUsage(ctx context.Context, orgID string) (links int64, err error) {
 	err = retry("read the usage", func() error {
 		return s.pool.QueryRow(ctx, organizationUsageSQL, orgID).Scan(&links)
@@ -169,24 +169,16 @@ func (s *Store) LinkUsage(ctx context.Context, orgID string) (links int64, err e
 	return links, err
 }
 
-const lockOrganizationSQL = `select id from organizations where id = $1 for no key update`
-
-// lockOrganization makes the transaction the only one that changes keys, domains or app config of the organization. It is ErrNotFound
-// for one that does not exist.
-func lockOrganization(ctx context.Context, tx pgx.Tx, orgID string) error {
-	return tx.QueryRow(ctx, lockOrganizationSQL, orgID).Scan(new(string))
-}
-
 const setSuspendedSQL = `update organizations o set suspended = $2 where o.org_key = $1 returning ` + organizationColumns
 
-// SetSuspended suspends the organization with the key, or resumes it. To repeat it is a change too: edges are waited for
-// again.
-func (s *Store) SetSuspended(ctx context.Context, orgKey string, suspended bool) (catalog.Organization, feed.Change, error) {
+// SetSuspended suspends the organization with the key, or resumes it. When it returns, every write that was allowed before it
+// has been committed or has failed. A repeated call returns a change, too, so that it waits for the edges again.
+func (s *Store) SetSuspended(ctx context.Context, actor Actor, orgKey string, suspended bool) (catalog.Organization, feed.Change, error) {
 	action := OrganizationResumed
 	if suspended {
 		action = OrganizationSuspended
 	}
-	return s.setOrganization(ctx, "suspend an organization", setSuspendedSQL, orgKey, suspended, func(before, after catalog.Organization) entry {
+	return s.setOrganization(ctx, actor, "suspend an organization", setSuspendedSQL, orgKey, suspended, func(before, after catalog.Organization) entry {
 		if before.Suspended == after.Suspended {
 			return entry{}
 		}
@@ -196,9 +188,10 @@ func (s *Store) SetSuspended(ctx context.Context, orgKey string, suspended bool)
 
 const setPlanSQL = `update organizations o set plan = $2 where o.org_key = $1 returning ` + organizationColumns
 
-// SetPlan gives the organization with the key another plan, or none. No edge knows plans. Links beyond the new quota stay.
-func (s *Store) SetPlan(ctx context.Context, orgKey string, plan *catalog.Plan) (catalog.Organization, error) {
-	o, _, err := s.setOrganization(ctx, "set a plan", setPlanSQL, orgKey, plan, func(before, after catalog.Organization) entry {
+// SetPlan sets the plan of the organization with the key, or removes it. When it returns, every write that the earlier plan allowed has been
+// committed or has failed. Edges do not use plans. Links beyond the new quota stay.
+func (s *Store) SetPlan(ctx context.Context, actor Actor, orgKey string, plan *catalog.Plan) (catalog.Organization, error) {
+	o, _, err := s.setOrganization(ctx, actor, "set a plan", setPlanSQL, orgKey, plan, func(before, after catalog.Organization) entry {
 		if equal(before.Plan, after.Plan) {
 			return entry{}
 		}
@@ -214,17 +207,24 @@ func equal[T comparable](a, b *T) bool {
 const lockOrganizationByKeySQL = organizationSQL + ` for no key update`
 
 func (s *Store) setOrganization(
-	ctx context.Context, what, sql, orgKey string, value any, recorded func(before, after catalog.Organization) entry,
+	ctx context.Context, actor Actor, what, sql, orgKey string, value any, recorded func(before, after catalog.Organization) entry,
 ) (o catalog.Organization, changed feed.Change, err error) {
-	err = s.write(ctx, what, func(tx *transaction) error {
-		before, err := scanOrganization(tx.QueryRow(ctx, lockOrganizationByKeySQL, orgKey))
-		if err != nil {
+	// Shares are keyed by the organization's id.
+	named, err := s.Organization(ctx, orgKey)
+	if err != nil {
+		return catalog.Organization{}, feed.Change{}, err
+	}
+	err = s.write(ctx, actor, named.ID, what, func(tx *transaction) error {
+		// Lock the organization first, then its links. No writer of links waits for the lock on the organization, so this cannot deadlock.
+		var before catalog.Organization
+		var batch pgx.Batch
+		batch.Queue(lockOrganizationByKeySQL, orgKey).QueryRow(func(row pgx.Row) error { return row.Scan(organizationFields(&before)...) })
+		batch.Queue(lockUsageSQL, named.ID)
+		batch.Queue(sql, orgKey, value).QueryRow(func(row pgx.Row) error { return row.Scan(organizationFields(&o)...) })
+		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 			return err
 		}
-		if o, err = scanOrganization(tx.QueryRow(ctx, sql, orgKey, value)); err != nil {
-			return err
-		}
-		changed, err = s.conclude(ctx, tx, recorded(before, o))
+		changed, err = tx.finish(ctx, recorded(before, o))
 		return err
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-func TestCreateOrganizationMakesAllItNeeds(t *testing.T) {
+func TestCreateOrganizationCreatesDomainAppConfigAndKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	config := catalog.AppConfig{
@@ -21,7 +21,7 @@ func TestCreateOrganizationMakesAllItNeeds(t *testing.T) {
 		FallbackURL: ptr("https://acme.example/"), HTMLErrorPages: true,
 	}
 	wanted := store.NewOrganization{Name: "Acme", OrgKey: "acme", ExternalID: ptr("org_1"), Plan: ptr(catalog.Scale), AppConfig: &config}
-	created, change, err := f.store.CreateOrganization(t.Context(), wanted)
+	created, change, err := f.store.CreateOrganization(t.Context(), testActor, wanted)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestOrganizationWithoutAPIAccessHasNoKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, plan := range []*catalog.Plan{nil, ptr(catalog.Free), ptr(catalog.Starter)} {
-		created, _, err := f.store.CreateOrganization(t.Context(), store.NewOrganization{Name: "Acme", Plan: plan})
+		created, _, err := f.store.CreateOrganization(t.Context(), testActor, store.NewOrganization{Name: "Acme", Plan: plan})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,31 +89,31 @@ func TestOrganizationNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	wanted := store.NewOrganization{Name: "Acme", OrgKey: "acme", ExternalID: ptr("org_1")}
-	if _, _, err := f.store.CreateOrganization(t.Context(), wanted); err != nil {
+	if _, _, err := f.store.CreateOrganization(t.Context(), testActor, wanted); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := f.store.CreateOrganization(t.Context(), store.NewOrganization{Name: "Other", OrgKey: "acme"})
+	_, _, err := f.store.CreateOrganization(t.Context(), testActor, store.NewOrganization{Name: "Other", OrgKey: "acme"})
 	expect(t, "the same key", err, store.ErrOrgKeyTaken)
-	_, _, err = f.store.CreateOrganization(t.Context(), store.NewOrganization{Name: "Other", ExternalID: ptr("org_1")})
+	_, _, err = f.store.CreateOrganization(t.Context(), testActor, store.NewOrganization{Name: "Other", ExternalID: ptr("org_1")})
 	expect(t, "the same external id", err, store.ErrExternalIDTaken)
 	if n := one[int64](f, `select (select count(*) from organizations) + (select count(*) from domains) + (select count(*) from link_usage)`); n != 3 {
 		t.Errorf("%d rows after refusals, expected 3", n)
 	}
 }
 
-func TestSuspensionAndAppConfigTellEdges(t *testing.T) {
+func TestSuspensionAndAppConfigReturnAChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
 	for _, suspended := range []bool{true, true, false} {
-		got, change, err := f.store.SetSuspended(t.Context(), org.OrgKey, suspended)
+		got, change, err := f.store.SetSuspended(t.Context(), testActor, org.OrgKey, suspended)
 		if err != nil || got.Suspended != suspended || got.ID != org.ID {
 			t.Errorf("SetSuspended(%t): %+v, %v", suspended, got, err)
 		}
 		f.recorded("suspend", change, "o:"+org.OrgKey)
 	}
 	for _, config := range []catalog.AppConfig{{FallbackURL: ptr("https://a.example/")}, {HTMLErrorPages: true}, {}} {
-		change, err := f.store.SetAppConfig(t.Context(), org.ID, config)
+		change, err := f.store.SetAppConfig(t.Context(), testActor, org.ID, store.Unconditional, config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestSuspensionAndAppConfigTellEdges(t *testing.T) {
 	}
 	rows := one[int64](f, `select count(*) from changes`)
 	for _, plan := range []*catalog.Plan{nil, ptr(catalog.Free)} {
-		got, err := f.store.SetPlan(t.Context(), org.OrgKey, plan)
+		got, err := f.store.SetPlan(t.Context(), testActor, org.OrgKey, plan)
 		if diff := cmp.Diff(plan, got.Plan); diff != "" || err != nil {
 			t.Errorf("plan: %v (-set +got):\n%s", err, diff)
 		}
@@ -134,31 +134,31 @@ func TestSuspensionAndAppConfigTellEdges(t *testing.T) {
 		t.Errorf("a plan, which no edge knows, made %d rows of changes", n-rows)
 	}
 
-	_, _, err := f.store.SetSuspended(t.Context(), "none", true)
-	expect(t, "SetSuspended of nobody", err, store.ErrNotFound)
-	_, err = f.store.SetPlan(t.Context(), "none", nil)
-	expect(t, "SetPlan of nobody", err, store.ErrNotFound)
+	_, _, err := f.store.SetSuspended(t.Context(), testActor, "none", true)
+	expect(t, "SetSuspended of an unknown organization", err, store.ErrNotFound)
+	_, err = f.store.SetPlan(t.Context(), testActor, "none", nil)
+	expect(t, "SetPlan of an unknown organization", err, store.ErrNotFound)
 	_, err = f.store.Organization(t.Context(), "none")
-	expect(t, "Organization of nobody", err, store.ErrNotFound)
+	expect(t, "Organization of an unknown organization", err, store.ErrNotFound)
 	const nobody = "00000000-0000-4000-8000-000000000000"
-	_, err = f.store.SetAppConfig(t.Context(), nobody, catalog.AppConfig{})
-	expect(t, "SetAppConfig of nobody", err, store.ErrNotFound)
-	_, _, _, err = f.store.AddDomain(t.Context(), nobody, "go.acme.example", true)
-	expect(t, "AddDomain of nobody", err, store.ErrNotFound)
-	_, err = f.store.ReplaceKey(t.Context(), nobody, apikey.Server, 0)
-	expect(t, "ReplaceKey of nobody", err, store.ErrNotFound)
+	_, err = f.store.SetAppConfig(t.Context(), testActor, nobody, store.Unconditional, catalog.AppConfig{})
+	expect(t, "SetAppConfig of an unknown organization", err, store.ErrNotFound)
+	_, _, _, err = f.store.AddDomain(t.Context(), testActor, nobody, store.Unconditional, "go.acme.example", true)
+	expect(t, "AddDomain of an unknown organization", err, store.ErrNotFound)
+	_, err = f.store.ReplaceKey(t.Context(), testActor, nobody, store.Unconditional, apikey.Server, 0)
+	expect(t, "ReplaceKey of an unknown organization", err, store.ErrNotFound)
 }
 
 func TestReplacedKeyEndsAtOnceOrAfterItsGrace(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	created, _, err := f.store.CreateOrganization(t.Context(), store.NewOrganization{Name: "Acme", Plan: ptr(catalog.Growth)})
+	created, _, err := f.store.CreateOrganization(t.Context(), testActor, store.NewOrganization{Name: "Acme", Plan: ptr(catalog.Growth)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	first, client := *created.ServerKey, *created.ClientKey
 	replace := func(grace time.Duration) string {
-		key, err := f.store.ReplaceKey(t.Context(), created.ID, apikey.Server, grace)
+		key, err := f.store.ReplaceKey(t.Context(), testActor, created.ID, store.Unconditional, apikey.Server, grace)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestOrganizationIsFoundByItsExternalID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.organization(catalog.Free)
-	created, _, err := f.store.CreateOrganization(t.Context(), store.NewOrganization{Name: "Acme", ExternalID: ptr("org_1")})
+	created, _, err := f.store.CreateOrganization(t.Context(), testActor, store.NewOrganization{Name: "Acme", ExternalID: ptr("org_1")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,12 @@ import (
 	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
 	"deeplink/shared/feed"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
-func TestRestartOfPostgresIsUnavailabilityAndLosesNothing(t *testing.T) {
+func TestRestartOfPostgresReturnsErrUnavailableAndLosesNothing(t *testing.T) {
 	t.Parallel()
-	server := testdb.NewServer(t)
+	server := testkit.NewPostgres(t)
 	f := fixture{T: t, database: &server.Database, store: store.New(open(t, server.Database.ControlURL), linkBase)}
 	org := f.organization(catalog.Growth)
 
@@ -31,7 +31,7 @@ func TestRestartOfPostgresIsUnavailabilityAndLosesNothing(t *testing.T) {
 		g.Go(func() error {
 			for ctx.Err() == nil {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				_, _, err := f.store.CreateLink(ctx, org, catalog.Link{Path: "x"})
+				_, _, err := f.store.CreateLink(ctx, testActor, org.ID, store.Unconditional, catalog.Link{Path: "x"})
 				cancel()
 				switch {
 				case err == nil:
@@ -58,9 +58,15 @@ func TestRestartOfPostgresIsUnavailabilityAndLosesNothing(t *testing.T) {
 		},
 		"Deleted":      func() error { _, err := f.store.Deleted(t.Context(), org.ID, org.ID); return err },
 		"Authenticate": func() error { _, err := f.store.Authenticate(t.Context(), [32]byte{}); return err },
-		"DeleteLink":   func() error { _, err := f.store.DeleteLink(t.Context(), org.ID, org.ID); return err },
-		"AppConfig":    func() error { _, err := f.store.AppConfig(t.Context(), org.ID); return err },
-		"PurgeBefore":  func() error { return f.store.PurgeBefore(t.Context(), feed.Point{}) },
+		"DeleteLink": func() error {
+			_, err := f.store.DeleteLink(t.Context(), testActor, org.ID, store.Unconditional, org.ID)
+			return err
+		},
+		"AppConfig": func() error { _, err := f.store.AppConfig(t.Context(), org.ID); return err },
+		"PurgeChanges": func() error {
+			_, err := f.store.PurgeChanges(t.Context(), new(store.Sweep), feed.Point{})
+			return err
+		},
 	}
 	for name, call := range calls {
 		expect(t, name+" while Postgres is down", call(), store.ErrUnavailable)
@@ -91,7 +97,7 @@ func await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-func TestDeadlineIsUnavailabilityAndAFailedStatementIsNot(t *testing.T) {
+func TestDeadlineReturnsErrUnavailableAndFailedStatementDoesNot(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
@@ -105,7 +111,7 @@ func TestDeadlineIsUnavailabilityAndAFailedStatementIsNot(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = f.store.DeleteLink(ctx, org.ID, l.ID)
+	_, err = f.store.DeleteLink(ctx, testActor, org.ID, store.Unconditional, l.ID)
 	expect(t, "delete of a locked link", err, store.ErrUnavailable)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -115,13 +121,13 @@ func TestDeadlineIsUnavailabilityAndAFailedStatementIsNot(t *testing.T) {
 	}
 
 	f.exec(`alter table links add constraint links_broken check (path <> 'broken')`)
-	_, _, err = f.store.UpdateLink(t.Context(), org.ID, l.ID, readPatch(t, `{"path": "broken"}`))
+	_, _, err = f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, l.ID, readPatch(t, `{"path": "broken"}`))
 	if err == nil || errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a statement that fails: got %v, expected an error which is not ErrUnavailable", err)
 	}
 }
 
-func TestMigrationUnderARunningStoreIsNotSeen(t *testing.T) {
+func TestMigrationDoesNotDisturbARunningStore(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
@@ -133,7 +139,7 @@ func TestMigrationUnderARunningStoreIsNotSeen(t *testing.T) {
 			if _, err := f.store.Link(t.Context(), org.ID, l.ID); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := f.store.UpdateLink(t.Context(), org.ID, l.ID, readPatch(t, `{"title": "x"}`)); err != nil {
+			if _, _, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, l.ID, readPatch(t, `{"title": "x"}`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -143,7 +149,26 @@ func TestMigrationUnderARunningStoreIsNotSeen(t *testing.T) {
 	reads()
 }
 
-func TestPurgeDropsWhatASnapshotHasOutlived(t *testing.T) {
+func TestMigrationDoesNotDisturbARunningWrite(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.store = store.New(openPool(t, f.database.ControlURL, 1), linkBase)
+	org := f.organization(catalog.Growth)
+	l := f.create(org, `{"path": "x"}`)
+	update := func(title string) {
+		t.Helper()
+		_, _, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, l.ID, readPatch(t, `{"title": "`+title+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	update("y")
+	// Two statements of an update answer the column: both are renewed within the one call.
+	f.exec(`alter table links alter column title type varchar(5000)`)
+	update("z")
+}
+
+func TestPurgeDeletesChangesOlderThanTheSnapshot(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
@@ -151,7 +176,7 @@ func TestPurgeDropsWhatASnapshotHasOutlived(t *testing.T) {
 	f.exec(`insert into match_redemptions (nonce, link_id, matched_at) values
 		('\x0000000000000001', gen_random_uuid(), now() - interval '24 hours 59 minutes'),
 		('\x0000000000000002', gen_random_uuid(), now() - interval '25 hours 1 minute')`)
-	deletion, err := f.store.DeleteLink(t.Context(), org.ID, old.ID)
+	deletion, err := f.store.DeleteLink(t.Context(), testActor, org.ID, store.Unconditional, old.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,19 +188,24 @@ func TestPurgeDropsWhatASnapshotHasOutlived(t *testing.T) {
 		}
 		return point.Snapshot.Xmin() > deletion.XID
 	})
-	if _, err := f.store.DeleteLink(t.Context(), org.ID, kept.ID); err != nil {
+	if _, err := f.store.DeleteLink(t.Context(), testActor, org.ID, store.Unconditional, kept.ID); err != nil {
 		t.Fatal(err)
 	}
 	before := one[int64](f, `select count(*) from changes`)
-	if err := f.store.PurgeBefore(t.Context(), feed.Point{History: "of what was here before a restore", Snapshot: point.Snapshot}); err != nil {
-		t.Fatal(err)
+	purgeBefore := func(point feed.Point) {
+		t.Helper()
+		var changes, links store.Sweep
+		f.purge(1<<20, func(ctx context.Context) (store.Purged, error) { return f.store.PurgeChanges(ctx, &changes, point) })
+		f.purge(1<<20, func(ctx context.Context) (store.Purged, error) { return f.store.PurgeDeletedLinks(ctx, &links, point) })
+		if _, err := f.store.PurgeRedemptions(t.Context(), new(store.Cursor)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	purgeBefore(feed.Point{History: "of what was here before a restore", Snapshot: point.Snapshot})
 	if n := one[int64](f, `select count(*) from changes`); n != before {
 		t.Errorf("a point of another history dropped %d of %d changes", before-n, before)
 	}
-	if err := f.store.PurgeBefore(t.Context(), point); err != nil {
-		t.Fatal(err)
-	}
+	purgeBefore(point)
 	if n := one[int64](f, `select count(*) from changes where xid < (select xid from deleted_links where id = $1)`, kept.ID); n != 0 {
 		t.Errorf("%d old changes left", n)
 	}
@@ -189,7 +219,7 @@ func TestPurgeDropsWhatASnapshotHasOutlived(t *testing.T) {
 	}
 }
 
-func TestCommitWithoutAnAnswerIsUnavailability(t *testing.T) {
+func TestCommitWithoutResponseReturnsErrUnavailable(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
@@ -200,7 +230,7 @@ func TestCommitWithoutAnAnswerIsUnavailability(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error {
-		_, _, err := f.store.CreateLink(ctx, org, catalog.Link{Path: "x"})
+		_, _, err := f.store.CreateLink(ctx, testActor, org.ID, store.Unconditional, catalog.Link{Path: "x"})
 		return err
 	})
 	f.eventually("the commit is on its way", `select count(*) > 0 from pg_stat_activity where datname = current_database() and query = 'commit' and wait_event = 'PgSleep'`)

@@ -1,12 +1,12 @@
-// Package store is all the SQL of control: every read and every write of links, organizations, domains, keys and app
-// configs, and of what phones report.
+// Package store holds all SQL of control: reads and writes of links, organizations, domains, keys, app configs and the data that apps report
+// through the SDK. Each noun has its files; the statements on links are in linksql.go.
 //
-// It promises that a call has happened whole or not at all, that a quota is never exceeded, that nothing of one
-// organization is seen or changed in the name of another, and that a change by an [Actor] is in the audit trail. What edges
-// have to forget is written by the database's triggers; the store hands it on as a [feed.Change]. It does not tell edges
-// anything, and does not judge plans, suspension or tiers.
+// It promises that a call takes effect completely or not at all, that a quota is never exceeded, that a call for one organization never
+// reads or changes data of another one, and that every change has an [Actor]: without its entry in the audit trail a change is not
+// committed. Triggers of the database record what edges must void; the store returns it as a [feed.Change] and sends nothing to edges. The
+// store checks the plan's quota of links. Every other condition on the organization is the caller's [Requirement].
 //
-// A Store may be used concurrently. Every call lives as long as its context allows; give each a deadline. Ids must be UUIDs
+// A Store is safe for concurrent use. A call ends with its context, so every context needs a deadline. Ids must be UUIDs
 // (catalog.ValidUUID), text must be UTF-8 without U+0000.
 package store
 
@@ -27,45 +27,23 @@ type Store struct {
 	pool     *pgxpool.Pool
 	linkBase string
 	linkHost string
-	actor    Actor
-	tell     func(Recorded) // nil: nobody is told
-	// longLists has room for those that may be read at once.
-	longLists chan struct{}
+	// extraHosts are the other names of the shared host.
+	extraHosts []string
+	// auditHook may be nil.
+	auditHook func(Recorded)
+	shares    *shares
 }
 
 // New returns the store over pool, whose role needs what migrations grant to deeplink_control. linkBase is LINK_BASE_URL
-// without a trailing slash: the store fills in Link.URL and Domain.Host. The pool stays the caller's.
-func New(pool *pgxpool.Pool, linkBase string) *Store {
+// without a trailing slash: the store fills in Link.URL and Domain.Host. extraHosts are the other names of the shared host, in lower case
+// and without a trailing dot; like the host of linkBase, none of them can be a custom domain. The caller owns the pool.
+func New(pool *pgxpool.Pool, linkBase string, extraHosts ...string) *Store {
 	_, host, _ := strings.Cut(linkBase, "://")
 	host, _, _ = strings.Cut(host, "/")
-	return &Store{pool: pool, linkBase: linkBase, linkHost: host, longLists: make(chan struct{}, max(1, pool.Config().MaxConns/2))}
+	return &Store{pool: pool, linkBase: linkBase, linkHost: host, extraHosts: extraHosts, shares: newShares(int(pool.Config().MaxConns))}
 }
 
-// transaction is one that writes, with what it adds to the audit trail.
-type transaction struct {
-	pgx.Tx
-	recorded []Recorded
-}
-
-// write runs one transaction and commits it. It runs again, from the start, when Postgres chose the transaction as the
-// victim of a deadlock.
-func (s *Store) write(ctx context.Context, what string, statements func(*transaction) error) error {
-	var t transaction
-	err := retry(what, func() error {
-		return s.in(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			t = transaction{Tx: tx}
-			return statements(&t)
-		})
-	})
-	if err == nil && s.tell != nil {
-		for _, r := range t.recorded {
-			s.tell(r)
-		}
-	}
-	return err
-}
-
-// snapshot runs reads which must agree with each other.
+// snapshot runs reads in one snapshot.
 func (s *Store) snapshot(ctx context.Context, what string, reads func(pgx.Tx) error) error {
 	return retry(what, func() error {
 		return s.in(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, reads)
@@ -77,64 +55,65 @@ func (s *Store) in(ctx context.Context, options pgx.TxOptions, f func(pgx.Tx) er
 	if err != nil {
 		return err
 	}
-	// Also when f panics. After the commit it does nothing; an error means that the connection is gone, and the transaction with it.
+	// This also runs when f panics, and does nothing after a commit. An error means that the connection is lost, and the transaction with it.
 	defer func() { _ = tx.Rollback(ctx) }()
 	if err := f(tx); err != nil {
 		return err
 	}
 	err = tx.Commit(ctx)
 	if err != nil && postgres.Code(err) == "" {
-		// Nobody knows whether it is committed, even if it was the caller who gave up.
+		// The transaction may be committed or not, also if the caller's context ended.
 		return fmt.Errorf("%w: commit: %w", ErrUnavailable, err)
 	}
 	return err
 }
 
-// changeRows joins what one transaction wrote into changes, as far as it was not purged.
+// changeRows selects the rows of changes that one transaction wrote and that were not purged, joined into one.
 const changeRows = `
 	coalesce(max(c.id), 0), array_agg(distinct t.tag) filter (where t.tag is not null)
 	from changes c left join lateral unnest(c.tags) as t (tag) on true`
 
 const changeSQL = `select pg_current_xact_id(),` + changeRows + ` where c.xid = pg_current_xact_id()`
 
-// byIndexSQL keeps what follows it in its transaction from reading whole tables. A plan that Postgres keeps from when there were few
-// changes would read all of them, until it looks again: thousands, when many links are made.
+// byIndexSQL disables sequential scans for the rest of the transaction. Without it Postgres keeps using a cached plan from when the table
+// was small, which reads the whole table: thousands of rows while many links are created.
 const byIndexSQL = `set local enable_seqscan = off`
 
-// queueChange queues what reads into c what the transaction made edges forget so far.
+// queueChange queues statements that read into c the changes of the current transaction so far.
 func queueChange(batch *pgx.Batch, c *feed.Change) {
 	batch.Queue(byIndexSQL)
 	batch.Queue(changeSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&c.XID, &c.ID, &c.Tags) })
 }
 
-// change returns what the transaction made edges forget so far.
-func change(ctx context.Context, tx pgx.Tx) (c feed.Change, err error) {
-	var batch pgx.Batch
-	queueChange(&batch, &c)
-	err = tx.SendBatch(ctx, &batch).Close()
-	return c, err
-}
-
-// Barrier returns a change of nothing. An edge that applied it applied everything that was committed before: for repeated calls
-// that no longer know what the first one changed.
+// Barrier returns a change without tags and modifies nothing. An edge that has applied it has applied everything that was committed before.
+// It is for repeated calls that cannot find out what the first call changed. It takes no locks, so it needs no share of the connections.
 func (s *Store) Barrier(ctx context.Context) (c feed.Change, err error) {
-	err = s.write(ctx, "make a barrier", func(tx *transaction) error {
-		c, err = change(ctx, tx)
-		return err
+	err = retry("make a barrier", func() error {
+		return s.in(ctx, readCommitted, func(tx pgx.Tx) error {
+			var batch pgx.Batch
+			queueChange(&batch, &c)
+			return tx.SendBatch(ctx, &batch).Close()
+		})
 	})
 	return c, err
 }
 
 const earlierChangeSQL = `select` + changeRows + ` where c.xid = $1`
 
-// queueEarlierChange queues what reads into c what the earlier transaction c.XID made edges forget.
+// queueEarlierChange queues statements that read into c the change of the earlier transaction c.XID.
 func queueEarlierChange(batch *pgx.Batch, c *feed.Change) {
 	batch.Queue(byIndexSQL)
 	batch.Queue(earlierChangeSQL, c.XID).QueryRow(func(row pgx.Row) error { return row.Scan(&c.ID, &c.Tags) })
 }
 
-// earlierChange returns what an earlier transaction made edges forget, so that a repeated call can tell them again and wait
-// for what the first one waited for.
+// queueLastChange queues statements that read into c the last change of what edges serve of the link. It is from an earlier transaction if
+// the current one only changed fields that edges do not serve, such as the title.
+func queueLastChange(batch *pgx.Batch, c *feed.Change, orgID, id string) {
+	batch.Queue(byIndexSQL)
+	batch.Queue(linkChangeSQL, orgID, id).QueryRow(func(row pgx.Row) error { return row.Scan(&c.XID, &c.ID, &c.Tags) })
+}
+
+// earlierChange returns the change of an earlier transaction, so that a repeated call can send its hint again and wait for the same edges.
 func earlierChange(ctx context.Context, tx pgx.Tx, xid uint64) (feed.Change, error) {
 	c := feed.Change{XID: xid}
 	var batch pgx.Batch

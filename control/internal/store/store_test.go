@@ -11,26 +11,29 @@ import (
 
 	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
+
+// testActor makes the changes of tests that the audit trail is to leave out.
+var testActor = store.SystemActor("test")
 
 const linkBase = "https://links.example"
 
 func TestMain(m *testing.M) {
-	testdb.Main(m)
+	testkit.Main(m)
 }
 
 // fixture is a store that works with control's rights, and a connection of the superuser to look behind it.
 type fixture struct {
 	*testing.T
 	store    *store.Store
-	database *testdb.Database
+	database *testkit.Database
 	admin    *pgxpool.Pool
 }
 
 func newFixture(t *testing.T) fixture {
 	t.Helper()
-	database := testdb.New(t)
+	database := testkit.NewDatabase(t)
 	return fixture{T: t, store: store.New(open(t, database.ControlURL), linkBase), database: database, admin: open(t, database.URL)}
 }
 
@@ -57,7 +60,7 @@ func openPool(t *testing.T, url string, connections int32) *pgxpool.Pool {
 // organization makes one with the plan and a registered app config.
 func (f fixture) organization(plan catalog.Plan) catalog.Organization {
 	f.Helper()
-	created, _, err := f.store.CreateOrganization(f.Context(), store.NewOrganization{
+	created, _, err := f.store.CreateOrganization(f.Context(), testActor, store.NewOrganization{
 		Name: "Acme", Plan: &plan, AppConfig: &catalog.AppConfig{FallbackURL: ptr("https://acme.example/")},
 	})
 	if err != nil {
@@ -69,7 +72,7 @@ func (f fixture) organization(plan catalog.Plan) catalog.Organization {
 // create makes a link of a JSON body.
 func (f fixture) create(org catalog.Organization, body string) catalog.Link {
 	f.Helper()
-	l, _, err := f.store.CreateLink(f.Context(), org, read(f.T, body))
+	l, _, err := f.store.CreateLink(f.Context(), testActor, org.ID, store.Unconditional, read(f.T, body))
 	if err != nil {
 		f.Fatalf("create %s: %v", body, err)
 	}
@@ -146,11 +149,11 @@ func TestWritesReadOnlyTheirOwnChanges(t *testing.T) {
 		t.Helper()
 		l := f.create(org, `{"path": "x"}`)
 		for _, patch := range []string{`{"path": "y"}`, `{"path": "y"}`} {
-			if _, _, err := f.store.UpdateLink(t.Context(), org.ID, l.ID, readPatch(t, patch)); err != nil {
+			if _, _, err := f.store.UpdateLink(t.Context(), testActor, org.ID, store.Unconditional, l.ID, readPatch(t, patch)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := f.store.DeleteLink(t.Context(), org.ID, l.ID); err != nil {
+		if _, err := f.store.DeleteLink(t.Context(), testActor, org.ID, store.Unconditional, l.ID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.store.Barrier(t.Context()); err != nil {
@@ -179,7 +182,7 @@ func TestWritesReadOnlyTheirOwnChanges(t *testing.T) {
 	}
 }
 
-func TestPanicInATransactionKeepsNoConnection(t *testing.T) {
+func TestPanicInATransactionReleasesItsConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	pool, err := pgxpool.New(t.Context(), f.database.ControlURL)
@@ -191,13 +194,19 @@ func TestPanicInATransactionKeepsNoConnection(t *testing.T) {
 		defer func() { recover() }()
 		_ = s.InSnapshot(t.Context(), func() { panic("in the middle") })
 	}()
+	org := f.organization(catalog.Growth)
+	func() {
+		defer func() { recover() }()
+		_, _, _ = s.CreateLink(t.Context(), testActor, org.ID, func(catalog.Organization) error { panic("under the lock") }, catalog.Link{Path: "x"})
+	}()
+	f.create(org, `{"path": "x"}`) // which waits for the lock
 	if n := pool.Stat().AcquiredConns(); n != 0 {
 		t.Fatalf("%d connections are in use after it, expected none", n)
 	}
 	pool.Close() // which waits for those in use
 }
 
-func TestUnknownKeyCostsNoStatementItsPlan(t *testing.T) {
+func TestUnknownKeyKeepsPreparedStatements(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)

@@ -9,7 +9,7 @@ import (
 	"deeplink/shared/feed"
 )
 
-// Platform is one whose devices ask a host which apps may open its links.
+// Platform is a mobile platform whose devices request an association file from a host.
 type Platform uint8
 
 // The platforms.
@@ -18,30 +18,30 @@ const (
 	Android
 )
 
-// maxApps bounds what is read for the shared host. The files have room for about 1,200 apps on iOS and 2,500 on Android.
+// maxApps bounds the rows read for the shared host. The files have room for about 1,200 apps on iOS and 2,500 on Android.
 const maxApps = 4096
 
-// Apps are those of one platform that may open the links of a domain.
+// Apps lists the apps of one platform that may open the links of a domain.
 type Apps struct {
-	// OrgKey names the organization of a custom domain. Empty: no verified domain of this name, or the shared host.
+	// OrgKey is the key of the organization of a custom domain. Empty: no verified domain of this name, or the shared host.
 	OrgKey string
-	// List has the apps in the order of their organizations' ids, which is that of their age; at most 4,096 of them.
+	// List holds at most 4,096 apps in the order of their organizations' ids, so the oldest organizations come first.
 	List []App
-	// Total is how many there are.
+	// Total is the number of apps, which can be greater than len(List).
 	Total int
 }
 
-// App is the app of an organization on one platform. What belongs together for the platform is all set.
+// App is the app of an organization on one platform. All fields that the platform's file needs are set.
 type App struct {
-	// OrgKey begins the paths of its links; empty on a custom domain.
+	// OrgKey is the first segment of the paths of its links; empty on a custom domain.
 	OrgKey string
-	// ID is the application identifier on iOS, which is the team's id and the bundle's, and the package name on Android.
+	// ID is the application identifier on iOS (team id, dot, bundle id) and the package name on Android.
 	ID string
-	// Fingerprints are the SHA-256 of the certificates that may have signed it; only on Android.
+	// Fingerprints are the SHA-256 fingerprints of the signing certificates; only on Android.
 	Fingerprints []string
 }
 
-// selectApps has for each platform those who have an app on it.
+// selectApps selects, per platform, the organizations that have an app on it.
 var selectApps = [...]string{
 	IOS: `
 with apps as not materialized (
@@ -73,11 +73,11 @@ where d.host = $1 and d.status = 'verified'`
 )
 
 // Apps returns the apps that may open the links of a custom domain or, when domain is [feed.SharedDomain], those of the shared host.
-// Whether an organization is suspended makes no difference. What is unknown is no error.
+// Apps of suspended organizations are included. An unknown domain is not an error.
 func (o *Origin) Apps(ctx context.Context, platform Platform, domain string) (Apps, error) {
 	var apps Apps
-	err := again(func() (err error) {
-		apps, err = o.askApps(ctx, platform, domain)
+	err := withCurrentPlan(func() (err error) {
+		apps, err = o.queryApps(ctx, platform, domain)
 		return err
 	})
 	if err != nil {
@@ -86,7 +86,7 @@ func (o *Origin) Apps(ctx context.Context, platform Platform, domain string) (Ap
 	return apps, nil
 }
 
-func (o *Origin) askApps(ctx context.Context, platform Platform, domain string) (Apps, error) {
+func (o *Origin) queryApps(ctx context.Context, platform Platform, domain string) (Apps, error) {
 	query, argument := selectApps[platform]+ofCustomDomain, any(domain)
 	if domain == feed.SharedDomain {
 		query, argument = selectApps[platform]+ofSharedHost, maxApps

@@ -5,7 +5,7 @@ import "testing"
 // BenchmarkLink looks codes up, one after the other. What counts is what it allocates: unknown codes by the thousand make an edge collect
 // garbage, for which clicks wait.
 func BenchmarkLink(b *testing.B) {
-	o := newWorld(b).origin(connectionsPerLine)
+	o := newTestEnv(b).origin(connectionsPerSender)
 	for _, code := range []string{"code0", "unknown"} {
 		b.Run(code, func(b *testing.B) {
 			b.ReportAllocs()

@@ -10,7 +10,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// columns reads the values of a row one after the other, as they came. What it returns is a copy. err is the first that it met.
+// columns reads the raw values of a row in order. The results are copies. err is the first error.
 type columns struct {
 	fields []pgconn.FieldDescription
 	values [][]byte
@@ -44,7 +44,7 @@ func (c *columns) text() *string {
 	return &text
 }
 
-// bool returns whether a boolean is true, in the binary form or that of texts.
+// bool returns a boolean, which may be in binary or text format.
 func (c *columns) bool() bool {
 	value := c.next()
 	return len(value) == 1 && (value[0] == 1 || value[0] == 't')

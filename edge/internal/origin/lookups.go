@@ -12,37 +12,37 @@ import (
 )
 
 const (
-	// connectionsPerLine leaves most connections to those who ask for something else, and the processors of Postgres to others: of many
-	// batches at once each would be shorter and cost more.
-	connectionsPerLine = 8
-	// maxBatch is how many lookups a batch has at most.
+	// connectionsPerSender limits batches to one in eight connections. The others stay free for other queries. With more senders each batch
+	// would hold fewer lookups and cost Postgres more.
+	connectionsPerSender = 8
+	// maxBatch is the maximum number of lookups in a batch.
 	maxBatch = 64
 )
 
-// lookups sends lookups to Postgres, many at once when many come at once.
+// lookups sends lookups to Postgres, concurrent ones together in one batch.
 type lookups struct {
-	*batch.Lines[*lookup]
+	*batch.Batcher[*lookup]
 	pool *pgxpool.Pool
 }
 
 func newLookups(pool *pgxpool.Pool) *lookups {
 	s := &lookups{pool: pool}
-	s.Lines = batch.New(int(pool.Config().MaxConns)/connectionsPerLine, maxBatch, s.send)
+	s.Batcher = batch.New(int(pool.Config().MaxConns)/connectionsPerSender, maxBatch, s.send)
 	return s
 }
 
-// lookup is one question and its answer.
+// lookup is one query and its result.
 type lookup struct {
 	query, domain, code string
 	found               Found
 	err                 error
 }
 
-// errUnsent is what a lookup has until it has its answer.
+// errUnsent is the error of a lookup until it has a result.
 var errUnsent = errors.New("the lookup was not sent")
 
-// ask returns what the query answers about a code on a domain.
-func (s *lookups) ask(ctx context.Context, query, domain, code string) (Found, error) {
+// query runs a query for a code on a domain.
+func (s *lookups) query(ctx context.Context, query, domain, code string) (Found, error) {
 	l := &lookup{query: query, domain: domain, code: code, err: errUnsent}
 	if err := s.Do(ctx, l); err != nil {
 		return Found{}, err
@@ -50,15 +50,15 @@ func (s *lookups) ask(ctx context.Context, query, domain, code string) (Found, e
 	return l.found, l.err
 }
 
-// send answers all of them. They have as long as the first has: who is cut short by that is told that Postgres could not be reached, which
-// says nothing about the link.
+// send runs a batch of lookups. The deadline of the first lookup applies to all of them. A lookup that this deadline cuts short fails as
+// if Postgres could not be reached, which says nothing about the link.
 func (s *lookups) send(ctx context.Context, all []*lookup) {
 	if len(all) == 1 {
 		s.sendAlone(ctx, all[0])
 		return
 	}
 	s.sendTogether(ctx, all)
-	// A statement that failed takes those behind it along.
+	// After a failed statement Postgres skips the rest of the batch.
 	for _, l := range all {
 		if l.err != nil && !postgres.Unreachable(l.err) {
 			s.sendAlone(ctx, l)
@@ -67,13 +67,13 @@ func (s *lookups) send(ctx context.Context, all []*lookup) {
 }
 
 func (s *lookups) sendAlone(ctx context.Context, l *lookup) {
-	l.err = again(func() (err error) {
+	l.err = withCurrentPlan(func() (err error) {
 		l.found, err = scanFound(s.pool.QueryRow(ctx, l.query, l.domain, l.code))
 		return err
 	})
 }
 
-// sendTogether asks all in one round trip. Each is a statement of its own, and sees what was committed before it began.
+// sendTogether runs all lookups in one round trip. Each is a statement of its own, with a snapshot taken when it starts.
 func (s *lookups) sendTogether(ctx context.Context, all []*lookup) {
 	var batch pgx.Batch
 	for _, l := range all {
@@ -83,6 +83,6 @@ func (s *lookups) sendTogether(ctx context.Context, all []*lookup) {
 	for _, l := range all {
 		l.found, l.err = scanFound(results.QueryRow())
 	}
-	// What it would tell, the last row did.
+	// The results have already reported every error.
 	_ = results.Close()
 }

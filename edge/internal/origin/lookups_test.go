@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
 // origin returns one over so many connections.
-func (w *world) origin(connections int32) *Origin {
+func (w *testEnv) origin(connections int32) *Origin {
 	w.t.Helper()
 	o, err := Open(w.t.Context(), w.edgeURL, connections)
 	if err != nil {
@@ -23,9 +23,9 @@ func (w *world) origin(connections int32) *Origin {
 }
 
 // block keeps every lookup waiting in Postgres until the function is called.
-func (w *world) block() (unblock func()) {
+func (w *testEnv) block() (unblock func()) {
 	w.t.Helper()
-	tx, err := testdb.Connect(w.t, w.ownerURL).Begin(context.Background())
+	tx, err := testkit.Connect(w.t, w.ownerURL).Begin(context.Background())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -68,15 +68,15 @@ func isSending(t *testing.T, o *Origin) {
 func idle(t *testing.T, o *Origin) {
 	t.Helper()
 	if taken, waiting := o.links.Load(); taken != 0 || waiting != 0 {
-		t.Errorf("%d lines are taken and %d lookups wait, expected none", taken, waiting)
+		t.Errorf("%d senders are busy and %d lookups are queued, expected none", taken, waiting)
 	}
 }
 
-// TestManyLookupsAtOnceAreEachAnsweredTheirOwn makes many wait for one line, and counts what they take.
-func TestManyLookupsAtOnceAreEachAnsweredTheirOwn(t *testing.T) {
+// TestConcurrentLookupsEachGetTheirOwnResult makes many wait for one line, and counts what they take.
+func TestConcurrentLookupsEachGetTheirOwnResult(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.origin(connectionsPerLine)
+	w := newTestEnv(t)
+	o := w.origin(connectionsPerSender)
 	if _, err := o.Link(t.Context(), "abcd", "code0"); err != nil {
 		t.Fatal(err)
 	}
@@ -113,11 +113,11 @@ func TestManyLookupsAtOnceAreEachAnsweredTheirOwn(t *testing.T) {
 	idle(t, o)
 }
 
-// TestALookupThatIsGivenUpKeepsNobodyWaiting gives up one that has the line, one that waits, and one that is told that it has the line.
-func TestALookupThatIsGivenUpKeepsNobodyWaiting(t *testing.T) {
+// TestCanceledLookupDoesNotDelayOthers gives up one that has the line, one that waits, and one that is told that it has the line.
+func TestCanceledLookupDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.origin(connectionsPerLine)
+	w := newTestEnv(t)
+	o := w.origin(connectionsPerSender)
 	unblock := w.block()
 	var group sync.WaitGroup
 	start := func() (cancel context.CancelFunc) {
@@ -152,16 +152,16 @@ func TestALookupThatIsGivenUpKeepsNobodyWaiting(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(bound):
-		t.Fatal("a lookup waits for a line that nobody has")
+		t.Fatal("a lookup waits for a connection that is not in use")
 	}
 	idle(t, o)
 }
 
-// TestAChangedPlanFailsNoLookupOfABatch is what a migration under a running edge does.
-func TestAChangedPlanFailsNoLookupOfABatch(t *testing.T) {
+// TestChangedPlanFailsNoLookupOfABatch is what a migration under a running edge does.
+func TestChangedPlanFailsNoLookupOfABatch(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.origin(connectionsPerLine)
+	w := newTestEnv(t)
+	o := w.origin(connectionsPerSender)
 	var group sync.WaitGroup
 	ask := func(domain, code string) {
 		group.Go(func() {

@@ -1,5 +1,5 @@
-// Package origin is what an edge asks Postgres: what a short URL leads to. It reads the primary, each answer by a statement of its
-// own, so that it is never older than the question. The edge's registration and its poll are package replica's.
+// Package origin holds the edge's queries to Postgres: it looks up links and apps, and redeems match tokens. Each lookup is a statement of
+// its own on the primary, so its result is never older than the request. The edge's registration and its poll are in package replica.
 package origin
 
 import (
@@ -15,7 +15,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// clickConnect bounds how long a click waits for a dead Postgres.
+// clickConnect bounds how long a click waits for a connection.
 const clickConnect = time.Second
 
 // Origin reads links. It is safe for concurrent use.
@@ -24,7 +24,7 @@ type Origin struct {
 	links *lookups
 }
 
-// Open returns an Origin over at most conns connections to the primary at databaseURL. It connects when first asked.
+// Open returns an Origin over at most conns connections to the primary at databaseURL. It connects on first use.
 func Open(ctx context.Context, databaseURL string, conns int32) (*Origin, error) {
 	pool, err := openPool(ctx, databaseURL, conns, clickConnect, nil)
 	if err != nil {
@@ -33,15 +33,15 @@ func Open(ctx context.Context, databaseURL string, conns int32) (*Origin, error)
 	return &Origin{pool: pool, links: newLookups(pool)}, nil
 }
 
-// Close closes the connections once those in use have been given back.
+// Close waits for the connections in use and closes all.
 func (o *Origin) Close() { o.pool.Close() }
 
-// Stat says how the connections are used.
+// Stat returns the statistics of the connection pool.
 func (o *Origin) Stat() *pgxpool.Stat { return o.pool.Stat() }
 
-// Found is all there is to know for answering one short URL.
+// Found is what an edge needs to serve one short URL.
 type Found struct {
-	// OrgKey names the organization of the domain. Empty: no verified domain of this name, and nothing else is set.
+	// OrgKey is the key of the organization of the domain. Empty: no verified domain of this name, and no other field is set.
 	OrgKey    string
 	Suspended bool
 	AppConfig catalog.AppConfig
@@ -71,13 +71,13 @@ const (
 )
 
 // Link looks up a code, in lower case, on a domain: an organization's key for the shared host (four characters), otherwise a
-// custom host. What is unknown is no error. An error for which postgres.Unreachable is true says nothing about the link.
+// custom host. An unknown code or domain is not an error. An error for which postgres.Unreachable is true says nothing about the link.
 func (o *Origin) Link(ctx context.Context, domain, code string) (Found, error) {
 	query := onSharedHost
 	if strings.Contains(domain, ".") {
 		query = onCustomDomain
 	}
-	found, err := o.links.ask(ctx, query, domain, code)
+	found, err := o.links.query(ctx, query, domain, code)
 	if err != nil {
 		return Found{}, fmt.Errorf("look up a link: %w", err)
 	}
@@ -94,8 +94,8 @@ func scanFound(row pgx.Row) (Found, error) {
 	return f, err
 }
 
-// ScanRow reads the columns as they came: pgx would plan anew for each of the many texts of each row, which is most of the garbage of
-// a lookup.
+// ScanRow implements pgx.RowScanner. It reads the raw columns, because pgx would plan a scan for each of the many text columns of each
+// row, which is most of the garbage of a lookup.
 func (f *Found) ScanRow(rows pgx.Rows) error {
 	c := columnsOf(rows)
 	f.OrgKey, f.Suspended, f.Host = c.string(), c.bool(), c.string()

@@ -13,10 +13,10 @@ import (
 // TestEveryColumnOfALinkIsRead fills all there are, and then none but those that must be.
 func TestEveryColumnOfALinkIsRead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	inBinary := w.origin(connectionsPerLine)
+	w := newTestEnv(t)
+	inBinary := w.origin(connectionsPerSender)
 	w.edgeURL += "&default_query_exec_mode=simple_protocol"
-	inTexts := w.origin(connectionsPerLine)
+	inTexts := w.origin(connectionsPerSender)
 	const org = "00000000-0000-7000-8000-000000000001"
 	find := func(expected Found) {
 		t.Helper()

@@ -12,11 +12,11 @@ import (
 	"deeplink/shared/postgres"
 )
 
-// pingTimeout bounds how long a connection that was idle is waited for before another one is taken.
+// pingTimeout bounds the check of a connection that was idle. After it the pool takes another connection.
 const pingTimeout = 200 * time.Millisecond
 
-// openPool returns a pool of at most conns connections to the primary at databaseURL. connectTimeout bounds how long a dead Postgres
-// is waited for, all of its hosts together; prepare, which may be nil, is called on each new connection.
+// openPool returns a pool of at most conns connections to the primary at databaseURL. connectTimeout bounds a connection attempt for all
+// hosts of the URL together. The pool calls prepare, which may be nil, for each new connection.
 func openPool(ctx context.Context, databaseURL string, conns int32, connectTimeout time.Duration, prepare func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
@@ -25,7 +25,7 @@ func openPool(ctx context.Context, databaseURL string, conns int32, connectTimeo
 	config.MaxConns = conns
 	config.PingTimeout = pingTimeout
 	postgres.BoundConnecting(&config.ConnConfig.Config, connectTimeout)
-	// A standby would answer from the past, and takes no redemption.
+	// A standby is behind the primary and cannot store redemptions.
 	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	config.AfterConnect = prepare
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -35,12 +35,13 @@ func openPool(ctx context.Context, databaseURL string, conns int32, connectTimeo
 	return pool, nil
 }
 
-// again asks, and once more when a migration has changed what a prepared statement returns: the first run after that fails, once on
-// each connection.
-func again(ask func() error) error {
-	err := ask()
-	if postgres.Code(err) == postgres.PlanChanged {
-		err = ask()
+// withCurrentPlan calls query, which runs one statement, until it gets a connection on which the prepared statement is current
+// ([postgres.PlanChanged]).
+func withCurrentPlan(query func() error) (err error) {
+	for range postgres.MaxRenewals {
+		if err = query(); postgres.Code(err) != postgres.PlanChanged {
+			break
+		}
 	}
 	return err
 }

@@ -9,29 +9,29 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"deeplink/edge/internal/matchtoken"
 	"deeplink/shared/catalog"
-	"deeplink/shared/matchtoken"
 	"deeplink/shared/postgres"
 )
 
 const (
-	// retryWindow is how long a device that lost the answer to a token is given it again (decisions.md 4).
+	// retryWindow is how long the device that redeemed a token gets the same response again, in case it lost the first one.
 	retryWindow = time.Minute
-	// patientConnect bounds how long a dead Postgres is waited for. It is more than a click gets: a token has nowhere else to go, and
-	// on a machine with too much to do a connection can take longer than a second.
-	patientConnect = 3 * time.Second
+	// redeemConnect bounds a connection attempt. It is longer than for a click, because a redemption has no fallback, and on an
+	// overloaded machine connecting can take more than a second.
+	redeemConnect = 3 * time.Second
 )
 
-// Redeemer spends match tokens. Its connections are its own, so that no flood of tokens keeps a click waiting for one. It is safe
-// for concurrent use.
+// Redeemer redeems match tokens. It has its own connections, so that a flood of tokens does not delay clicks. It is safe for concurrent
+// use.
 type Redeemer struct {
 	pool *pgxpool.Pool
 }
 
-// OpenRedeemer returns a Redeemer over at most conns connections to the primary at databaseURL. It connects when first asked.
+// OpenRedeemer returns a Redeemer over at most conns connections to the primary at databaseURL. It connects on first use.
 func OpenRedeemer(ctx context.Context, databaseURL string, conns int32) (*Redeemer, error) {
-	// A token whose redemption was answered must stay spent.
-	pool, err := openPool(ctx, databaseURL, conns, patientConnect, postgres.Durable)
+	// A redemption that was acknowledged must survive a crash of Postgres.
+	pool, err := openPool(ctx, databaseURL, conns, redeemConnect, postgres.Durable)
 	if err != nil {
 		return nil, err
 	}
@@ -44,21 +44,22 @@ func (r *Redeemer) Close() { r.pool.Close() }
 // Stat says how the connections are used.
 func (r *Redeemer) Stat() *pgxpool.Stat { return r.pool.Stat() }
 
-// Redemption is what a token was spent on.
+// Redemption is the result of redeeming a token.
 type Redemption struct {
 	OrgKey string
 	// Host is the custom host, empty on the shared one.
 	Host string
-	// Link has what is public, but for its URL.
+	// Link has the public fields, except the URL.
 	Link      catalog.Link
 	MatchedAt time.Time
 }
 
-// redeem is one statement, so that a link is judged by the snapshot in which its token is spent: who asks after a deletion was
-// answered finds no link, and a token whose link does not resolve stays unspent. Its where is catalog.Judge.
+// redeem is one statement, so that the state of the link and the redemption come from one snapshot: after a deletion was acknowledged no
+// token of the link can be redeemed, and a token whose link does not resolve is not marked as redeemed. The where clause is
+// catalog.Judge in SQL.
 //
-// The age of the token is judged once more, by the clock by which redemptions are purged: however wrong the clocks of edges are,
-// none takes a token whose row is gone.
+// The statement checks the age of the token again by the clock of Postgres, which also decides when redemptions are purged. So a token
+// whose row was purged cannot be redeemed again, even if the clock of an edge is wrong.
 const redeem = `
 with found as (
     select o.org_key, coalesce(d.host, '') as host,
@@ -83,15 +84,15 @@ from found f
 left join spent s on true
 left join match_redemptions e on e.nonce = $6`
 
-// Redeem spends a token. It returns nil when the token is spent already, unless by the same device within the last minute, and
-// when its link does not resolve; now is the time for which an expiry is judged. deviceID is empty for a device that did not name
-// itself. After an error for which postgres.Unreachable is true the token may be spent; the same device may ask again.
+// Redeem redeems a token. It returns nil if the link does not resolve, or if the token is already redeemed, except by the same device
+// within the last minute. now is the time for the check of the link's expiry. deviceID is empty if the request had none. After an error
+// for which postgres.Unreachable is true the token may be redeemed; the same device may repeat the request.
 func (r *Redeemer) Redeem(ctx context.Context, token matchtoken.Token, deviceID string, now time.Time) (*Redemption, error) {
 	for range 2 {
 		var redemption *Redemption
 		var settled bool
-		err := again(func() (err error) {
-			redemption, settled, err = r.ask(ctx, token, deviceID, now)
+		err := withCurrentPlan(func() (err error) {
+			redemption, settled, err = r.redeemOnce(ctx, token, deviceID, now)
 			return err
 		})
 		if err != nil {
@@ -101,12 +102,12 @@ func (r *Redeemer) Redeem(ctx context.Context, token matchtoken.Token, deviceID 
 			return redemption, nil
 		}
 	}
-	return nil, errors.New("redeem a match token: spent by nobody")
+	return nil, errors.New("redeem a match token: the nonce conflicts with a redemption that does not exist")
 }
 
-// ask runs the statement once. It settles nothing when somebody else spent the token so lately that the snapshot does not show it:
-// the insert has waited for that transaction, and the next snapshot will.
-func (r *Redeemer) ask(ctx context.Context, token matchtoken.Token, deviceID string, now time.Time) (_ *Redemption, settled bool, err error) {
+// redeemOnce runs the statement once. settled is false if a concurrent transaction redeemed the token after the snapshot was taken: the
+// insert has waited for that transaction, and the next snapshot shows its row.
+func (r *Redeemer) redeemOnce(ctx context.Context, token matchtoken.Token, deviceID string, now time.Time) (_ *Redemption, settled bool, err error) {
 	var device *string
 	if deviceID != "" {
 		device = &deviceID

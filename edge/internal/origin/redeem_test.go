@@ -13,12 +13,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"deeplink/edge/internal/matchtoken"
 	"deeplink/shared/catalog"
-	"deeplink/shared/matchtoken"
-	"deeplink/shared/testdb"
+	"deeplink/shared/testkit"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 const (
 	// bound is how long a test waits for what must happen.
@@ -27,8 +27,8 @@ const (
 	connections = 4
 )
 
-// world is a database with one organization that has a link on the shared host, one on a verified and one on a pending domain.
-type world struct {
+// testEnv is a database with one organization that has a link on the shared host, one on a verified and one on a pending domain.
+type testEnv struct {
 	t                 testing.TB
 	ownerURL, edgeURL string
 	owner             *pgx.Conn
@@ -41,16 +41,16 @@ const (
 	pendingLink  = "11111111-0000-7000-8000-000000000003"
 )
 
-func newWorld(t testing.TB) *world {
+func newTestEnv(t testing.TB) *testEnv {
 	t.Helper()
-	database := testdb.New(t)
-	owner := testdb.Connect(t, database.URL)
+	database := testkit.NewDatabase(t)
+	owner := testkit.Connect(t, database.URL)
 	redeemer, err := OpenRedeemer(t.Context(), database.EdgeURL, connections)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(redeemer.Close)
-	w := &world{t, database.URL, database.EdgeURL, owner, redeemer}
+	w := &testEnv{t, database.URL, database.EdgeURL, owner, redeemer}
 	w.exec(`insert into organizations (id, org_key, name) values ('00000000-0000-7000-8000-000000000001', 'abcd', 'Test')`)
 	for i, link := range []struct {
 		id     string
@@ -65,14 +65,14 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) exec(statement string, values ...any) {
+func (w *testEnv) exec(statement string, values ...any) {
 	w.t.Helper()
 	if _, err := w.owner.Exec(context.Background(), statement, values...); err != nil {
 		w.t.Fatalf("%s: %v", statement, err)
 	}
 }
 
-func (w *world) spent() (n int) {
+func (w *testEnv) spent() (n int) {
 	w.t.Helper()
 	if err := w.owner.QueryRow(context.Background(), `select count(*) from match_redemptions`).Scan(&n); err != nil {
 		w.t.Fatal(err)
@@ -80,7 +80,7 @@ func (w *world) spent() (n int) {
 	return n
 }
 
-func (w *world) redeem(token matchtoken.Token, deviceID string) *Redemption {
+func (w *testEnv) redeem(token matchtoken.Token, deviceID string) *Redemption {
 	w.t.Helper()
 	redemption, err := w.redeemer.Redeem(w.t.Context(), token, deviceID, time.Now())
 	if err != nil {
@@ -96,9 +96,9 @@ func tokenOf(link string) matchtoken.Token {
 	return token
 }
 
-func TestRedeemJudgesAsTheCatalogDoes(t *testing.T) {
+func TestRedeemAgreesWithTheVerdictOfCatalog(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	now := time.Now().Truncate(time.Millisecond).Add(999 * time.Microsecond)
 	milli := now.Truncate(time.Millisecond)
 	past, exact, next := milli.Add(-time.Millisecond), milli, milli.Add(time.Millisecond)
@@ -136,9 +136,9 @@ func TestRedeemJudgesAsTheCatalogDoes(t *testing.T) {
 	}
 }
 
-func TestRedemptionHasWhatIsPublicOfTheLink(t *testing.T) {
+func TestRedemptionHasThePublicFieldsOfTheLink(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.exec(`update links set channel = 'email', utm_source = 's', utm_medium = 'm', utm_campaign = 'c', utm_term = 't', utm_content = 'o',
 	        fallback_url = 'https://shop.example.com/', og_title = 'T', og_description = 'D', og_image_url = 'https://cdn.example.com/i.png',
 	        expiry = '2199-01-02T03:04:05.678Z', params = '{"n": 1.0}' where id = $1`, verifiedLink)
@@ -166,9 +166,9 @@ func TestRedemptionHasWhatIsPublicOfTheLink(t *testing.T) {
 }
 
 // Postgres judges the age as well: redemptions are purged by its clock.
-func TestAgeIsJudgedByTheClockThatPurges(t *testing.T) {
+func TestAgeOfATokenIsCheckedByTheClockOfPostgres(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	const slack = 10 * time.Second // until the statement runs
 	for age, good := range map[time.Duration]bool{
 		0: true, matchtoken.Lifetime - slack: true, matchtoken.Lifetime: false, matchtoken.Lifetime + time.Hour: false,
@@ -182,9 +182,9 @@ func TestAgeIsJudgedByTheClockThatPurges(t *testing.T) {
 	}
 }
 
-func TestDeviceThatAsksAgainIsToldTheSameForAMinute(t *testing.T) {
+func TestSameDeviceGetsTheSameRedemptionForAMinute(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	for _, test := range []struct {
 		first, second string
 		after         time.Duration
@@ -223,7 +223,7 @@ func TestDeviceThatAsksAgainIsToldTheSameForAMinute(t *testing.T) {
 
 func TestOneOfManyConcurrentRedemptionsWins(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	for _, test := range []struct {
 		name   string
 		device func(int) string
@@ -261,7 +261,7 @@ func TestOneOfManyConcurrentRedemptionsWins(t *testing.T) {
 // and then knows whose it was.
 func TestRedemptionWaitsForOneThatIsNotCommitted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	for device, again := range map[string]bool{"a": true, "b": false} {
 		token := tokenOf(sharedLink)
 		first, err := w.owner.Begin(t.Context())
@@ -305,16 +305,16 @@ func TestRedemptionWaitsForOneThatIsNotCommitted(t *testing.T) {
 }
 
 // A statement is prepared on each connection, and after a migration fails on each of them once.
-func TestStatementSurvivesAMigration(t *testing.T) {
+func TestRedeemWorksAfterAMigration(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.redeemOnEachConnection()
 	w.exec(`alter table links alter column path type varchar(4000)`)
 	w.redeemOnEachConnection()
 }
 
 // redeemOnEachConnection redeems a token on each of the redeemer's connections, which a lock makes them hold at once.
-func (w *world) redeemOnEachConnection() {
+func (w *testEnv) redeemOnEachConnection() {
 	w.t.Helper()
 	lock, err := w.owner.Begin(w.t.Context())
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAddressWithoutHostGetsThatOfTheNearEnd(t *testing.T) {
+func TestAddressWithoutHostGetsLocalAddressOfDatabaseConnection(t *testing.T) {
 	t.Parallel()
 	host, err := os.Hostname()
 	if err != nil {
@@ -29,20 +29,20 @@ func TestAddressWithoutHostGetsThatOfTheNearEnd(t *testing.T) {
 		{":8080", &net.UnixAddr{Name: "", Net: "unix"}, host + ":8080"},
 		{":8080", &net.UnixAddr{Name: "@", Net: "unix"}, host + ":8080"},
 	} {
-		got, err := reachedAt(test.address, test.local)
+		got, err := advertisedAddress(test.address, test.local)
 		if err != nil || (got == nil) != (test.expected == "") || got != nil && *got != test.expected {
 			t.Errorf("%q from %v: %v, %v; expected %q", test.address, test.local, got, err, test.expected)
 		}
 	}
 	for _, bad := range []string{":0", ":http", "8080", "edge:80/x", "user@edge:80", "[fe80::1%eth0]:80"} {
-		if got, err := reachedAt(bad, tcp("10.0.0.1")); err == nil {
+		if got, err := advertisedAddress(bad, tcp("10.0.0.1")); err == nil {
 			t.Errorf("%q: %v, expected an error", bad, got)
 		}
 	}
 }
 
 // A poll that offered the table an address it does not take would cost the edge its lease.
-func TestValidAddressesAreTakenByTheTable(t *testing.T) {
+func TestTableAcceptsEveryValidAddress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	long := strings.Repeat("a", 253)
@@ -66,7 +66,7 @@ func TestValidAddressesAreTakenByTheTable(t *testing.T) {
 	}
 }
 
-func TestRowSaysWhereTheEdgeIsReached(t *testing.T) {
+func TestRowHoldsAddressOfEdge(t *testing.T) {
 	t.Parallel()
 	for address, expected := range map[string]string{"": "", "edge-1.internal:8080": "edge-1.internal:8080", ":8080": "127.0.0.1:8080", ":0": ""} {
 		t.Run(address, func(t *testing.T) {

@@ -6,19 +6,21 @@ import (
 	"time"
 )
 
-// probeEvery is how often a Postgres that could not be reached is tried again by a click; the others are told at once.
+// probeEvery is how long after a failed load the next load may try again. Until then the others fail at once.
 const probeEvery = 250 * time.Millisecond
 
-var errPostgresDown = errors.New("replica: the database did not answer a moment ago")
+var errPostgresDown = errors.New("replica: the last load could not reach the database")
 
-// breaker remembers that Postgres could not be reached, so that clicks do not queue up behind time-outs. It never decides
-// what is true: it only turns a wait that would end in an error into that error.
+// breaker is a circuit breaker. While Postgres cannot be reached, it fails loads at once, so that requests do not wait for timeouts. It
+// does not decide what is served: it only replaces a wait that would end in an error with that error. The zero value is closed (loads
+// pass). It is safe for concurrent use.
 type breaker struct {
 	mu   sync.Mutex
 	down bool
-	next time.Time // when the next one may try
+	next time.Time // when the next load may try
 }
 
+// allows reports whether a load may run. While Postgres is down, one load per probeEvery may.
 func (b *breaker) allows(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -29,7 +31,8 @@ func (b *breaker) allows(now time.Time) bool {
 	return true
 }
 
-func (b *breaker) heard(answered bool, now time.Time) {
+// record stores the outcome of a load. answered is true if Postgres responded, even with a failed statement.
+func (b *breaker) record(answered bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.down = !answered

@@ -1,22 +1,22 @@
 package replica
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"deeplink/shared/feed"
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
 func TestStaleIfError(t *testing.T) {
 	t.Parallel()
 	const lease, stale = 600 * time.Millisecond, 4 * time.Second
-	start := func(t *testing.T, stale time.Duration) (*fixture, *testdb.Server) {
-		server := testdb.NewServer(t)
+	start := func(t *testing.T, stale time.Duration) (*fixture, *testkit.Postgres) {
+		server := testkit.NewPostgres(t)
 		f := &fixture{ended: make(chan error, 1)}
-		f.start(t, server.Database.URL, server.Database.EdgeURL, testredis.New(t).URL(), func(o *Options) { o.Lease, o.StaleIfError = lease, stale })
+		f.start(t, server.Database.URL, server.Database.EdgeURL, testkit.NewRedis(t).URL(), func(o *Options) { o.Lease, o.StaleIfError = lease, stale })
 		f.seed(t, sharedDomainID)
 		f.nextLease(t) // by then what was seeded has been applied, and voids no entry any more
 		f.untilCached(t, "abcd", "code")
@@ -28,13 +28,13 @@ func TestStaleIfError(t *testing.T) {
 	t.Run("serves what it holds for the time allowed, then nothing, then goes on", func(t *testing.T) {
 		t.Parallel()
 		f, server := start(t, stale)
-		begun := f.lease.Load().begun
+		start := f.lease.Load().start
 		until(t, "the end of the lease", func() bool { return f.Ready() != nil })
 		f.mustGet(t, "abcd", "code", "v1")
 		until(t, "the end of the time allowed", func() bool {
 			value, err := f.get("abcd", "code")
-			if err == nil && value == "v1" && time.Since(begun) > lease+stale+100*time.Millisecond {
-				t.Fatalf("still served %v after the last poll", time.Since(begun))
+			if err == nil && value == "v1" && time.Since(start) > lease+stale+100*time.Millisecond {
+				t.Fatalf("still served %v after the last poll", time.Since(start))
 			}
 			return errors.Is(err, ErrUnavailable)
 		})
@@ -51,10 +51,10 @@ func TestStaleIfError(t *testing.T) {
 		until(t, "the end of the lease", func() bool { return f.Ready() != nil })
 		started := make(chan error, 1)
 		go func() { started <- server.Start(t.Context()) }()
-		begun := f.lease.Load().begun
+		start := f.lease.Load().start
 		for seen := 0; seen < 300; time.Sleep(time.Millisecond) {
 			f.mustGet(t, "abcd", "code", "v1")
-			if f.lease.Load().begun != begun {
+			if f.lease.Load().start != start {
 				seen++
 			}
 		}
@@ -81,7 +81,29 @@ func TestStaleIfError(t *testing.T) {
 	})
 }
 
-func TestFailedStatementIsNotAnUnreachableDatabase(t *testing.T) {
+// The query for a file can time out while that for a link works, and the other way round.
+func TestFilesAndLinksHaveSeparateCircuitBreakers(t *testing.T) {
+	t.Parallel()
+	for failing, working := range map[string]string{"file": "link", "link": "file"} {
+		t.Run("loads of a "+failing+" time out", func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, func(o *Options) { o.IsFile = func(code string) bool { return code == "file" } })
+			f.untilReady(t)
+			f.loadFrom(func(_ context.Context, _, code string) (Result, error) {
+				if code == failing {
+					return Result{}, context.DeadlineExceeded
+				}
+				return Result{OrgKey: "abcd", Value: []byte("v")}, nil
+			})
+			if value, err := f.get("abcd", failing); !errors.Is(err, ErrUnavailable) {
+				t.Fatalf("Get = %q, %v; expected ErrUnavailable", value, err)
+			}
+			f.mustGet(t, "abcd", working, "v")
+		})
+	}
+}
+
+func TestFailedStatementIsReturnedAndNotServedStale(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.Lease = 500 * time.Millisecond })
 	f.seed(t, sharedDomainID)

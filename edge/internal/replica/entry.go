@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// entry is one cached answer: marks, full key and value in one piece of memory without pointers, so that millions of them
-// cost the garbage collector nothing. It is never changed once made.
+// entry is one cached result: version, full key and value in one block of memory without pointers, so that the garbage collector does
+// not scan the cache. It is immutable.
 //
 //	0  epoch, organization, domain, key      4 × uint64
 //	32 stripes of organization and domain    2 × uint16
@@ -18,16 +18,16 @@ type entry []byte
 
 const entryHeader = 46
 
-func newEntry(m marks, name string, value []byte) entry {
+func newEntry(v version, name string, value []byte) entry {
 	e := make(entry, entryHeader, entryHeader+len(name)+len(value))
 	le := binary.LittleEndian
-	le.PutUint64(e[0:], m.epoch)
-	le.PutUint64(e[8:], m.organization)
-	le.PutUint64(e[16:], m.domain)
-	le.PutUint64(e[24:], m.key)
-	le.PutUint16(e[32:], m.organizationStripe)
-	le.PutUint16(e[34:], m.domainStripe)
-	le.PutUint32(e[36:], m.keyStripe)
+	le.PutUint64(e[0:], v.epoch)
+	le.PutUint64(e[8:], v.organization)
+	le.PutUint64(e[16:], v.domain)
+	le.PutUint64(e[24:], v.key)
+	le.PutUint16(e[32:], v.organizationStripe)
+	le.PutUint16(e[34:], v.domainStripe)
+	le.PutUint32(e[36:], v.keyStripe)
 	le.PutUint16(e[40:], uint16(len(name)))
 	le.PutUint32(e[42:], uint32(cap(e)))
 	return append(append(e, name...), value...)
@@ -41,28 +41,28 @@ func (e entry) organizationStripe() uint16 { return binary.LittleEndian.Uint16(e
 func (e entry) domainStripe() uint16       { return binary.LittleEndian.Uint16(e[34:]) }
 func (e entry) keyStripe() uint32          { return binary.LittleEndian.Uint32(e[36:]) }
 
-// begin is the entry as caches keep it: in a third of the room that a slice takes.
-func (e entry) begin() *byte { return unsafe.SliceData(e) }
+// pointer returns the form in which caches keep the entry: a pointer takes a third of the memory of a slice header.
+func (e entry) pointer() *byte { return unsafe.SliceData(e) }
 
-// entryAt returns the entry that begins there, nil at nil.
-func entryAt(begin *byte) entry {
-	if begin == nil {
+// entryAt returns the entry whose first byte is at first, or nil if first is nil.
+func entryAt(first *byte) entry {
+	if first == nil {
 		return nil
 	}
-	return unsafe.Slice(begin, entry(unsafe.Slice(begin, entryHeader)).size())
+	return unsafe.Slice(first, entry(unsafe.Slice(first, entryHeader)).size())
 }
 
-// named reports whether the entry is about exactly this key: the cache compares hashes only.
+// named reports whether the entry belongs to this key. The cache compares hashes only, so every reader must check the name.
 func (e entry) named(name []byte) bool {
 	return string(e[entryHeader:entryHeader+e.nameLen()]) == string(name)
 }
 
-// size is the length of the entry: known to one that has its beginning only.
+// size returns the length of the whole entry. It needs only the header, as entryAt does.
 func (e entry) size() int { return int(binary.LittleEndian.Uint32(e[42:])) }
 
 func (e entry) nameLen() int { return int(binary.LittleEndian.Uint16(e[40:])) }
 
-// value is what the name leads to; nil when it leads nowhere.
+// value returns what the key resolves to, or nil for a key that does not resolve (a cached 404).
 func (e entry) value() []byte {
 	if v := e[entryHeader+e.nameLen():]; len(v) > 0 {
 		return v[:len(v):len(v)]

@@ -12,11 +12,11 @@ func TestHotEntryNeverServesAfterChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
-		return Answer{OrgKey: "abcd", Value: []byte("old")}, nil
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
+		return Result{OrgKey: "abcd", Value: []byte("old")}, nil
 	})
 	f.mustGet(t, "abcd", "code", "old")
-	f.known.Wait()
+	f.positive.Wait()
 	hash := maphash.String(f.Replica.seed, "abcd/code")
 	isHot := func() bool { e := f.hot.get(hash); return e != nil && e.named([]byte("abcd/code")) }
 	for n := 0; !isHot(); n++ {
@@ -25,21 +25,21 @@ func TestHotEntryNeverServesAfterChange(t *testing.T) {
 		}
 		f.mustGet(t, "abcd", "code", "old")
 	}
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
-		return Answer{OrgKey: "abcd", Value: []byte("new")}, nil
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
+		return Result{OrgKey: "abcd", Value: []byte("new")}, nil
 	})
 	for _, tag := range []string{"k:abcd/code", "d:abcd", "o:abcd", "*"} {
-		f.forget([]string{tag})
+		f.bump([]string{tag})
 		for range 4 * cacheEvery {
 			f.mustGet(t, "abcd", "code", "new")
 		}
 	}
 }
 
-func TestHotEntriesKeepWhatTheyAre(t *testing.T) {
+func TestHotTableReturnsWhatWasPutLast(t *testing.T) {
 	t.Parallel()
 	var h hot
-	first, second := newEntry(marks{key: 7}, "abcd/first", []byte(strings.Repeat("x", 700))), newEntry(marks{}, "abcd/second", nil)
+	first, second := newEntry(version{key: 7}, "abcd/first", []byte(strings.Repeat("x", 700))), newEntry(version{}, "abcd/second", nil)
 	if h.get(1) != nil {
 		t.Error("an empty place has an entry")
 	}

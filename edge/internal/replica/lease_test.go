@@ -7,7 +7,7 @@ import (
 )
 
 // However long a poll takes, its lease counts from when it began.
-func TestLeaseCountsFromTheBeginOfThePoll(t *testing.T) {
+func TestLeaseCountsFromStartOfPoll(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
@@ -17,8 +17,8 @@ func TestLeaseCountsFromTheBeginOfThePoll(t *testing.T) {
 		if f.counts.pollErrors.Load() != errors {
 			return false // the machine stood still, and the lease is the next poll's
 		}
-		if begun := f.lease.Load().begun; begun.After(waiting) {
-			t.Errorf("the lease counts from %v after its poll began to wait for an answer", begun.Sub(waiting))
+		if start := f.lease.Load().start; start.After(waiting) {
+			t.Errorf("the lease counts from %v after its poll began to wait for an answer", start.Sub(waiting))
 		}
 		return true
 	})
@@ -49,7 +49,7 @@ func (f *fixture) slowPoll(t *testing.T) (waiting time.Time) {
 	return waiting
 }
 
-func TestLeaseEndsByEitherClock(t *testing.T) {
+func TestLeaseEndsByMonotonicOrWallClock(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	tests := []struct {
@@ -58,9 +58,9 @@ func TestLeaseEndsByEitherClock(t *testing.T) {
 		want bool
 	}{
 		{"none", nil, false},
-		{"just begun", &lease{begun: now}, true},
-		{"over by both", &lease{begun: now.Add(-time.Second)}, false},
-		{"over by the wall alone, after a machine slept", &lease{begun: now.Add(-time.Second).Round(0)}, false},
+		{"just begun", &lease{start: now}, true},
+		{"over by both", &lease{start: now.Add(-time.Second)}, false},
+		{"over by the wall alone, after a machine slept", &lease{start: now.Add(-time.Second).Round(0)}, false},
 	}
 	for _, test := range tests {
 		if got := test.l.covers(now, time.Second); got != test.want {
@@ -69,7 +69,7 @@ func TestLeaseEndsByEitherClock(t *testing.T) {
 	}
 }
 
-func TestLeaveGivesUpTheLeaseAndThenTheRow(t *testing.T) {
+func TestLeaveGivesUpLeaseAndDeletesRow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.seed(t, sharedDomainID)

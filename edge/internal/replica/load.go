@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// loadTimeout bounds one question to Postgres, and the wait for a turn to ask. A load asks twice at most, and a click waits
-	// for two loads at most, or four when everything is forgotten meanwhile.
+	// loadTimeout bounds one query, and the wait for a slot. A load runs at most two queries, and a request waits for at most two loads,
+	// or four if the epoch moves while it waits.
 	loadTimeout = time.Second
-	// maxLoads is how many questions may be open at once, maxQueued how many more keys may wait for their turn.
+	// maxLoads is the maximum number of concurrent loads, maxQueued the maximum number of keys that wait for a slot.
 	maxLoads  = 64
 	maxQueued = 8192
 )
 
 var (
-	errQueueFull = fmt.Errorf("replica: %d keys wait for the database already", maxQueued)
+	errQueueFull = fmt.Errorf("replica: load queue full: %d keys are waiting for the database", maxQueued)
 	errClosed    = errors.New("replica: closed")
 )
 
-// loads are the questions to Postgres under way, at most one per key: a link that a million phones open at once is asked for
-// once. The cache takes entries a while after they were set, so a load stays until then.
+// loads holds the running loads, at most one per key: many concurrent requests for one link cost one query. Ristretto stores a new
+// entry some time after Set, so a load stays here until then.
 type loads struct {
 	mu      sync.Mutex
 	running map[string]*load
@@ -36,13 +36,13 @@ type loads struct {
 	group   sync.WaitGroup
 }
 
-// load is one question. Its results may be read once done is closed.
+// load is one read of a key from Postgres. Its results may be read after done is closed.
 type load struct {
 	done  chan struct{}
 	value []byte
 	err   error
-	// entry is what it put into the cache, nil for nothing. Those who came after the load began may use it only as they would use
-	// the cache: the row may have been read before they came.
+	// entry is what the load put into the cache, or nil. A request that arrived after the start of the load must check the entry like
+	// a cached one: the load may have read the row before that request arrived.
 	entry entry
 	ended bool // guarded by loads.mu
 }
@@ -52,7 +52,7 @@ func (l *loads) init() {
 	l.slots = make(chan struct{}, maxLoads)
 }
 
-// close waits for the loads that run, and lets no other begin.
+// close lets no new load start and waits for the running ones.
 func (l *loads) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -60,7 +60,7 @@ func (l *loads) close() {
 	l.group.Wait()
 }
 
-// miss answers from Postgres, or, while that cannot be reached, from what the cache may still tell.
+// miss returns the value from Postgres or, while Postgres cannot be reached, from an entry that stale may serve.
 func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
 	defer observe(r.counts.misses, time.Now())
 	epoch := r.stamps.epoch.Load()
@@ -68,51 +68,61 @@ func (r *Replica) miss(hash uint64, key string, domain int) ([]byte, error) {
 	if err == nil || !unreachable(err) {
 		return value, err
 	}
-	e := r.remembered(hash, []byte(key))
+	e := r.stale(hash, key)
 	if r.stamps.epoch.Load() != epoch {
-		// Postgres came back meanwhile, and everything was forgotten, also what this click would have been told.
+		// Postgres came back meanwhile, and the poll voided all entries, including the one that this request could have been served.
 		value, err = r.fetch(hash, key, domain)
 		if err == nil || !unreachable(err) {
 			return value, err
 		}
-		e = r.remembered(hash, []byte(key))
+		e = r.stale(hash, key)
 	}
-	hold := r.options.Lease + r.options.StaleIfError
-	if e != nil && r.options.StaleIfError > 0 && r.lease.Load().covers(time.Now(), hold) {
-		r.counts.stale.Add(1)
-		return e.value(), nil
+	if e == nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	r.counts.stale.Add(1)
+	return e.value(), nil
 }
 
-// unreachable reports whether Postgres was not asked or did not answer: the one case in which stale answers are allowed.
+// stale returns the cached entry of a key if it may be served while Postgres cannot be reached, otherwise nil.
+func (r *Replica) stale(hash uint64, key string) entry {
+	if r.options.StaleIfError == 0 {
+		return nil
+	}
+	// The lease before the counters, as in Get: the poll that reaches Postgres again may come at any moment.
+	return r.lookup(r.lease.Load(), time.Now(), r.options.Lease+r.options.StaleIfError, hash, []byte(key))
+}
+
+// unreachable reports whether the query was not sent or Postgres did not respond. Only then may stale entries be served.
 func unreachable(err error) bool {
 	return errors.Is(err, errPostgresDown) || errors.Is(err, errQueueFull) || errors.Is(err, errClosed) || postgres.Unreachable(err)
 }
 
-// fetch joins the running load of a key or starts one. A joined load whose entry may not be told is of no use to who joined it;
-// the next one, of whoever comes first, began after all of them had arrived.
+// fetch joins the running load of a key or starts one. A request uses a load that it joined only if the entry is servable when the load
+// ends. Otherwise it uses the next load, which starts after the request arrived.
 func (r *Replica) fetch(hash uint64, key string, domain int) ([]byte, error) {
 	l, started := r.join(hash, key, domain)
 	<-l.done
-	if !started && !r.tellable(l.entry) {
+	// The load has ended, so the lease is loaded after the entry was made and before its counters are read.
+	if !started && !r.servable(r.lease.Load(), time.Now(), l.entry) {
 		l, _ = r.join(hash, key, domain)
 		<-l.done
 	}
 	return l.value, l.err
 }
 
-// tellable reports whether an entry may be told now: nothing it depends on has been bumped, and the lease holds.
-func (r *Replica) tellable(e entry) bool {
-	return e != nil && r.stamps.current(e) && r.lease.Load().covers(time.Now(), r.options.Lease)
+// servable reports whether an entry may be served: l covers now, and no change has voided the entry. As in lookup, the caller has
+// loaded l before the call, and the counters are read here, after it.
+func (r *Replica) servable(l *lease, now time.Time, e entry) bool {
+	return e != nil && l.covers(now, r.options.Lease) && r.stamps.current(e)
 }
 
-// join returns the load of a key that runs, or that has ended while its entry is not in the cache yet and may still be told.
-// Otherwise it starts one. Every load ends within three times loadTimeout.
+// join returns the running load of a key, or a load that has ended if its entry is servable and not yet in the cache. Otherwise it
+// starts a load. Every load ends within three times loadTimeout.
 func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bool) {
 	r.loads.mu.Lock()
 	defer r.loads.mu.Unlock()
-	if l := r.loads.running[key]; l != nil && (!l.ended || r.tellable(l.entry)) {
+	if l := r.loads.running[key]; l != nil && (!l.ended || r.servable(r.lease.Load(), time.Now(), l.entry)) {
 		return l, false
 	}
 	l = &load{done: make(chan struct{})}
@@ -132,7 +142,7 @@ func (r *Replica) join(hash uint64, key string, domain int) (l *load, started bo
 	return l, true
 }
 
-// refusal says why no other load may begin now. The caller holds l.mu.
+// refusal returns the reason why no further load may start, or nil. The caller holds l.mu.
 func (l *loads) refusal() error {
 	switch {
 	case l.closed:
@@ -151,7 +161,7 @@ func (l *loads) end(ended *load) {
 	close(ended.done)
 }
 
-// drop forgets a load, unless another one took its place.
+// drop removes a load, unless another load has replaced it.
 func (l *loads) drop(key string, ended *load) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +176,8 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 			l.err = fmt.Errorf("load of a link panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	if !r.postgres.allows(time.Now()) {
+	breaker := r.breakerOf(key[domain+1:])
+	if !breaker.allows(time.Now()) {
 		l.err = errPostgresDown
 		return
 	}
@@ -180,13 +191,13 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 		return
 	}
 	r.counts.loads.Add(1)
-	began := time.Now()
-	e, complete, err := r.ask(key, domain)
-	if err != nil && unreachable(err) && worthAnother(time.Since(began)) {
-		e, complete, err = r.ask(key, domain)
+	start := time.Now()
+	e, complete, err := r.loadRow(key, domain)
+	if err != nil && unreachable(err) && shouldRetry(time.Since(start)) {
+		e, complete, err = r.loadRow(key, domain)
 	}
-	observe(r.counts.loadTimes, began)
-	r.postgres.heard(err == nil || !unreachable(err), time.Now())
+	observe(r.counts.loadTimes, start)
+	breaker.record(err == nil || !unreachable(err), time.Now())
 	if err != nil {
 		r.counts.loadErrors.Add(1)
 		l.err = err
@@ -199,53 +210,62 @@ func (r *Replica) run(l *load, hash uint64, key string, domain int) {
 	}
 }
 
-// worthAnother reports whether a question that failed after so long is asked again: at once when the connection had died in
-// the pool, and when the time ran out because this process stood still. A Postgres that hangs is waited for once.
-func worthAnother(took time.Duration) bool {
+// breakerOf returns the circuit breaker of the loads of a code.
+func (r *Replica) breakerOf(code string) *breaker {
+	if r.options.IsFile != nil && r.options.IsFile(code) {
+		return &r.files
+	}
+	return &r.links
+}
+
+// shouldRetry reports whether a query that failed after took runs again. A quick failure means that the pooled connection was dead. A
+// failure well after the timeout means that this process was suspended. A query that ran for its whole timeout is not repeated:
+// Postgres hangs.
+func shouldRetry(took time.Duration) bool {
 	return took < loadTimeout/2 || took > loadTimeout+100*time.Millisecond
 }
 
-// ask asks, and once more when the first answer told whose domain it is.
-func (r *Replica) ask(key string, domain int) (e entry, complete bool, err error) {
+// loadRow reads a key, and reads it again if the first result named an organization whose stamp was not read before.
+func (r *Replica) loadRow(key string, domain int) (e entry, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 	defer cancel()
 	name, code := key[:domain], key[domain+1:]
-	if e, complete, err = r.load(ctx, key, name, code); err == nil && !complete {
-		e, complete, err = r.load(ctx, key, name, code)
+	if e, complete, err = r.loadOnce(ctx, key, name, code); err == nil && !complete {
+		e, complete, err = r.loadOnce(ctx, key, name, code)
 	}
 	return e, complete, err
 }
 
-// load asks once. The stamps are read before the row is asked for, so that a change which comes between voids the entry. They
-// are complete unless the domain turned out to belong to another organization than the one whose stamp was read.
-func (r *Replica) load(ctx context.Context, key, domain, code string) (e entry, complete bool, err error) {
+// loadOnce runs one query. It reads the stamps before the query, so that a change in between voids the entry. complete is false if the
+// domain belongs to another organization than the one whose stamp was read.
+func (r *Replica) loadOnce(ctx context.Context, key, domain, code string) (e entry, complete bool, err error) {
 	orgKey := r.organization(domain)
-	marks := r.stamps.read(orgKey, domain, key)
-	answer, err := r.options.Load(ctx, domain, code)
+	stamped := r.stamps.read(orgKey, domain, key)
+	result, err := r.options.Load(ctx, domain, code)
 	if err != nil {
 		return nil, false, err
 	}
-	e = newEntry(marks, key, answer.Value)
-	if answer.OrgKey == "" || answer.OrgKey == orgKey {
+	e = newEntry(stamped, key, result.Value)
+	if result.OrgKey == "" || result.OrgKey == orgKey {
 		return e, true, nil
 	}
-	r.organizations.Store(domain, answer.OrgKey)
+	r.organizations.Store(domain, result.OrgKey)
 	return e, false, nil
 }
 
-// organization returns whose domain it is, as far as is known; a custom domain not met before gives "". On the shared host
-// the organization's key is the domain's name.
+// organization returns the key of the organization that owns a domain, as far as this edge has learned it, else "". On the shared host
+// the domain's name is the organization's key.
 func (r *Replica) organization(domain string) string {
 	if !strings.Contains(domain, ".") {
 		return domain
 	}
 	orgKey, _ := r.organizations.Load(domain)
-	known, _ := orgKey.(string)
-	return known
+	learned, _ := orgKey.(string)
+	return learned
 }
 
-// forget bumps every tag.
-func (r *Replica) forget(tags []string) {
+// bump voids every entry that depends on one of the tags.
+func (r *Replica) bump(tags []string) {
 	for _, tag := range tags {
 		r.stamps.bump(tag)
 	}

@@ -15,36 +15,36 @@ func TestFillNeverServesAfterChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
-		f.forget([]string{"k:abcd/code"}) // the change is heard of while its row was already read
-		return Answer{OrgKey: "abcd", Value: []byte("old")}, nil
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
+		f.bump([]string{"k:abcd/code"}) // a hint arrives after the row was read
+		return Result{OrgKey: "abcd", Value: []byte("old")}, nil
 	})
 	f.mustGet(t, "abcd", "code", "old")
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
-		return Answer{OrgKey: "abcd", Value: []byte("new")}, nil
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
+		return Result{OrgKey: "abcd", Value: []byte("new")}, nil
 	})
 	f.mustGet(t, "abcd", "code", "new")
 }
 
 // Who arrives while a load runs may use it only if nothing was bumped since it began: its row may have been read before the
 // change that the new request comes after.
-func TestLateRequestDoesNotUseALoadThatAChangeOvertook(t *testing.T) {
+func TestLateRequestDoesNotUseLoadFromBeforeAChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
 	asked, read := make(chan struct{}, 1), make(chan struct{})
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
 		asked <- struct{}{}
 		<-read
-		return Answer{OrgKey: "abcd", Value: []byte("old")}, nil
+		return Result{OrgKey: "abcd", Value: []byte("old")}, nil
 	})
 	early, late := make(chan string, 1), make(chan string, 1)
 	go func() { value, _ := f.get("abcd", "code"); early <- value }()
 	<-asked
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
-		return Answer{OrgKey: "abcd", Value: []byte("new")}, nil
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
+		return Result{OrgKey: "abcd", Value: []byte("new")}, nil
 	})
-	f.forget([]string{"k:abcd/code"})
+	f.bump([]string{"k:abcd/code"})
 	joined := make(chan struct{})
 	go func() { close(joined); value, _ := f.get("abcd", "code"); late <- value }()
 	<-joined
@@ -60,14 +60,14 @@ func TestLateRequestDoesNotUseALoadThatAChangeOvertook(t *testing.T) {
 
 // Until the cache has taken its entry a load that ended is told as the cache would tell it: by who comes later too, but not after a
 // change.
-func TestLoadThatEndedIsToldUntilAChange(t *testing.T) {
+func TestEndedLoadIsUsedUntilAChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
 	var asked atomic.Int64
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
 		asked.Add(1)
-		return Answer{OrgKey: "abcd", Value: []byte("new")}, nil
+		return Result{OrgKey: "abcd", Value: []byte("new")}, nil
 	})
 	const key = "abcd/code"
 	ended := &load{done: make(chan struct{}), ended: true, value: []byte("old")}
@@ -80,19 +80,19 @@ func TestLoadThatEndedIsToldUntilAChange(t *testing.T) {
 	if n := asked.Load(); n != 0 {
 		t.Errorf("asked %d times for what was just loaded", n)
 	}
-	f.forget([]string{"k:" + key})
+	f.bump([]string{"k:" + key})
 	f.mustGet(t, "abcd", "code", "new")
 }
 
-func TestManyRequestsForOneKeyAreOneLoad(t *testing.T) {
+func TestConcurrentRequestsForOneKeyShareALoad(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
 	var asked atomic.Int64
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
 		asked.Add(1)
 		time.Sleep(50 * time.Millisecond)
-		return Answer{OrgKey: "abcd", Value: []byte("v")}, nil
+		return Result{OrgKey: "abcd", Value: []byte("v")}, nil
 	})
 	var group sync.WaitGroup
 	for range 200 {
@@ -108,42 +108,42 @@ func TestManyRequestsForOneKeyAreOneLoad(t *testing.T) {
 	}
 }
 
-// A process that was stopped finds that the time of its loads has run out, and nobody is to blame.
-func TestLoadThatRanOutOfTimeIsTriedAgain(t *testing.T) {
+// A process that was stopped finds that the time of its loads has run out; no server is to blame.
+func TestLoadOfASuspendedProcessIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
 	var asked atomic.Int64
-	f.loadFrom(func(ctx context.Context, _, _ string) (Answer, error) {
+	f.loadFrom(func(ctx context.Context, _, _ string) (Result, error) {
 		if asked.Add(1) == 1 {
 			time.Sleep(loadTimeout + 200*time.Millisecond)
-			return Answer{}, ctx.Err()
+			return Result{}, ctx.Err()
 		}
-		return Answer{OrgKey: "abcd", Value: []byte("v")}, nil
+		return Result{OrgKey: "abcd", Value: []byte("v")}, nil
 	})
 	f.mustGet(t, "abcd", "code", "v")
 	f.mustGet(t, "abcd", "other", "v") // and Postgres does not count as down
 }
 
-func TestPanicInALoadIsItsError(t *testing.T) {
+func TestPanicInALoadIsReturnedAsError(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	f.loadFrom(func(context.Context, string, string) (Answer, error) { panic("bug") })
+	f.loadFrom(func(context.Context, string, string) (Result, error) { panic("bug") })
 	if _, err := f.get("abcd", "code"); err == nil {
 		t.Error("no error")
 	}
 }
 
-func TestNoLoadBeginsOnceClosed(t *testing.T) {
+func TestNoLoadStartsAfterClose(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
 	var running, done atomic.Int64
-	f.loadFrom(func(context.Context, string, string) (Answer, error) {
+	f.loadFrom(func(context.Context, string, string) (Result, error) {
 		defer done.Add(1)
 		running.Add(1)
 		time.Sleep(time.Millisecond)
-		return Answer{OrgKey: "abcd", Value: []byte("here")}, nil
+		return Result{OrgKey: "abcd", Value: []byte("here")}, nil
 	})
 	f.mustGet(t, "abcd", "cached", "here")
 	var clicks sync.WaitGroup

@@ -9,12 +9,12 @@ import (
 	"deeplink/shared/admin"
 )
 
-// counts is what happened since the start, off the path of a hit.
+// counts holds the counters since the start. A cache hit updates none of them.
 type counts struct {
 	pollErrors, hints, hintsMissed, subscriptionsLost, acksLost, loads, loadErrors, stale atomic.Int64
 
-	hearing atomic.Bool // the subscription to hints is there
-	sending admin.Pulse // of acknowledgements
+	subscribed atomic.Bool // the subscription to hints is up
+	sending    admin.Pulse // of acknowledgements
 
 	pollTimes, pollGaps, loadTimes, misses prometheus.Histogram
 }
@@ -26,22 +26,22 @@ func newCounts() counts {
 	return counts{
 		pollTimes: histogram("poll_duration_seconds", "How long completed polls of the changes in Postgres took.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1),
-		pollGaps: histogram("poll_gap_seconds", "Time from the begin of a completed poll to that of the next: how old the lease was allowed to get.",
+		pollGaps: histogram("poll_gap_seconds", "Time from the start of one completed poll to the start of the next: the maximum age of the lease.",
 			.1, .2, .3, .5, .75, 1, 1.5, 2, 3, 5, 10, 30, 120),
-		loadTimes: histogram("load_duration_seconds", "How long questions to Postgres for one link took, its second try included.",
+		loadTimes: histogram("load_duration_seconds", "How long database lookups for a single link took, including the retry.",
 			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5),
-		misses: histogram("miss_duration_seconds", "How long requests that memory could not answer waited for Postgres.",
+		misses: histogram("miss_duration_seconds", "How long requests that missed the cache waited for Postgres.",
 			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5),
 	}
 }
 
-func observe(h prometheus.Histogram, begun time.Time) { h.Observe(time.Since(begun).Seconds()) }
+func observe(h prometheus.Histogram, start time.Time) { h.Observe(time.Since(start).Seconds()) }
 
-// polled notes a completed poll; last is the begin of the one before, zero before the first.
-func (c *counts) polled(last, begun time.Time) {
-	observe(c.pollTimes, begun)
+// polled records a completed poll. last is the start of the previous poll, zero for the first.
+func (c *counts) polled(last, start time.Time) {
+	observe(c.pollTimes, start)
 	if !last.IsZero() {
-		c.pollGaps.Observe(begun.Sub(last).Seconds())
+		c.pollGaps.Observe(start.Sub(last).Seconds())
 	}
 }
 
@@ -58,27 +58,27 @@ func (r *Replica) Collectors() []prometheus.Collector {
 	}
 	held := func(of string, cache *cache) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "deeplink_edge_cache_bytes", Help: "Memory that is in use for what leads somewhere (links) and for what leads nowhere (misses).",
+			Name: "deeplink_edge_cache_bytes", Help: "Memory in use for keys that resolve (links) and for keys that do not (misses).",
 			ConstLabels: prometheus.Labels{"of": of},
 		}, func() float64 { return float64(cache.MaxCost() - cache.RemainingCost()) })
 	}
 	return []prometheus.Collector{
-		held("links", r.known), held("misses", r.unknown),
+		held("links", r.positive), held("misses", r.negative),
 		c.misses, c.pollTimes, c.pollGaps, c.loadTimes,
 		counter("poll_errors_total", "Polls that failed.", &c.pollErrors),
-		counter("hints_total", "Changes heard through Redis.", &c.hints),
-		counter("hints_missed_total", "Changes that a poll brought and no hint had: they took longer to be complete.", &c.hintsMissed),
+		counter("hints_total", "Changes received as hints through Redis.", &c.hints),
+		counter("hints_missed_total", "Changes that arrived by polling without a hint. They took longer to complete.", &c.hintsMissed),
 		counter("subscriptions_lost_total", "Losses of the subscription to hints.", &c.subscriptionsLost),
 		counter("acks_lost_total", "Acknowledgements that could not be sent.", &c.acksLost),
-		counter("loads_total", "Questions to Postgres for one link.", &c.loads),
-		counter("load_errors_total", "Questions to Postgres that failed.", &c.loadErrors),
-		counter("stale_answers_total", "Answers from the cache while Postgres could not be reached.", &c.stale),
-		admin.RedisUp("hints", c.hearing.Load),
+		counter("loads_total", "Database lookups for a single link.", &c.loads),
+		counter("load_errors_total", "Database lookups for a single link that failed.", &c.loadErrors),
+		counter("stale_answers_total", "Responses from the cache while Postgres could not be reached.", &c.stale),
+		admin.RedisUp("hints", c.subscribed.Load),
 		admin.RedisUp("acks", c.sending.Up),
 		seconds("lease_seconds", "EDGE_LEASE: how old a lease may be.", func() time.Duration { return r.options.Lease }),
-		seconds("stale_if_error_seconds", "EDGE_STALE_IF_ERROR: how much longer memory answers while Postgres cannot be reached.",
+		seconds("stale_if_error_seconds", "EDGE_STALE_IF_ERROR: how much longer the edge serves from its cache while Postgres cannot be reached.",
 			func() time.Duration { return r.options.StaleIfError }),
-		seconds("lease_age_seconds", "Time since the begin of the poll the lease counts from; -1 without a lease.", r.leaseAge),
+		seconds("lease_age_seconds", "Time since the start of the poll that the lease counts from; -1 without a lease.", r.leaseAge),
 	}
 }
 
@@ -87,5 +87,5 @@ func (r *Replica) leaseAge() time.Duration {
 	if l == nil {
 		return -time.Second
 	}
-	return time.Since(l.begun)
+	return time.Since(l.start)
 }

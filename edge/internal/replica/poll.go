@@ -16,32 +16,32 @@ import (
 
 const (
 	pollEvery = feed.PollEvery
-	// pollSoon is the pause before the next poll when this one found changes that no hint had brought: control, waiting, reads
-	// what was applied from the row that the next poll writes.
+	// pollSoon is the pause before the next poll if this poll found changes that arrived without a hint: control waits until the row in
+	// edges says that they were applied, and only the next poll writes that.
 	pollSoon = 25 * time.Millisecond
-	// pollTimeout bounds one poll, and connecting for it.
+	// pollTimeout bounds one poll, and separately the connection attempt before it.
 	pollTimeout = time.Second
-	// windowAge is how old the previous snapshot may be. Control keeps changes for ten minutes after every reader could have
-	// seen them; past half of that this edge forgets everything instead of trusting its window.
+	// windowAge is the maximum age of the previous snapshot. Control purges changes after ten minutes. From half of that on the edge
+	// bumps the epoch instead of trusting its window.
 	windowAge = 5 * time.Minute
-	// watchSlot is how long a row left on the slot is watched for signs of life before it is taken over: two polls and a half.
+	// watchSlot is how long an edge watches a row that it finds on its slot for renewals before it takes the slot over.
 	watchSlot = 5 * pollEvery / 2
 )
 
-// window is what the last complete poll saw.
+// window is what a completed poll saw.
 type window struct {
 	feed.Point
-	begun time.Time
+	start time.Time
 }
 
-// keepPolling polls until ctx ends or Leave is called, on a connection of its own, made anew whenever it fails.
+// keepPolling polls on its own connection until ctx ends or Leave is called. It reconnects after every failure.
 func (r *Replica) keepPolling(ctx context.Context) error {
-	defer close(r.gone)
+	defer close(r.left)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(r.staying, cancel)()
+	defer context.AfterFunc(r.active, cancel)()
 	p := poller{replica: r}
-	// The lease goes first, the row after it: control stops waiting for this edge when the row is gone.
+	// Give up the lease first, then delete the row: control stops waiting for this edge when the row is gone.
 	defer p.deregister()
 	defer r.lease.Store(nil)
 	for {
@@ -71,10 +71,10 @@ type poller struct {
 	conn    *pgx.Conn
 	claimed bool
 	last    window
-	// settled: last was read on this connection. Until then the server may be another one, or restored, in which a later
-	// transaction has a number that last calls finished: it is no proof of what was applied.
-	settled bool
-	address *string // where control reaches this edge; nil: nowhere
+	// current says that last was read on this connection. Before that, the server may be another one or a restored one, which reuses
+	// transaction numbers that last shows as finished. Then last proves nothing about what was applied.
+	current bool
+	address *string // where control can reach this edge; nil if unknown
 }
 
 func (p *poller) poll(ctx context.Context) (pause time.Duration, err error) {
@@ -92,42 +92,43 @@ func (p *poller) poll(ctx context.Context) (pause time.Duration, err error) {
 	defer cancel()
 
 	r := p.replica
-	begun := time.Now()
+	start := time.Now()
 	if err := p.register(ctx); err != nil {
 		return 0, err
 	}
-	// A new statement, whose snapshot is later than the row's commit: whoever changes something after this snapshot finds the
-	// row, and whatever changed before is in the window.
+	// This must be a new statement, so that its snapshot is later than the commit of the row. Then control finds the row if its change
+	// commits after the snapshot, and the window contains the change if it committed before.
 	now, tags, missed, err := p.read(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if !p.settled {
-		// What is about to be forgotten has to be asked for at once.
-		r.postgres.heard(true, time.Now())
+	if !p.current {
+		// The first poll on a connection usually voids all entries. Requests must be able to load them at once.
+		r.links.record(true, time.Now())
+		r.files.record(true, time.Now())
 	}
-	now.begun = begun
+	now.start = start
 	if p.last.trusts(now) {
-		r.forget(tags)
+		r.bump(tags)
 	} else {
-		r.forget([]string{feed.Everything})
+		r.bump([]string{feed.Everything})
 	}
-	// The row says only with the next poll what was applied.
-	untold := missed > 0 || !p.settled
-	r.counts.polled(p.last.begun, begun)
+	// Only the next poll writes to the row what this poll applied.
+	unreported := missed > 0 || !p.current
+	r.counts.polled(p.last.start, start)
 	r.counts.hintsMissed.Add(int64(missed))
-	p.last, p.settled = now, true
-	r.lease.Store(&lease{begun: begun})
-	if untold {
+	p.last, p.current = now, true
+	r.lease.Store(&lease{start: start})
+	if unreported {
 		return pollSoon, nil
 	}
 	return pollEvery, nil
 }
 
-// trusts reports whether the changes between two windows are all there: the same history, not too long ago.
+// trusts reports whether the rows read for next are all changes since w: same history of the database, and w is not too old.
 func (w window) trusts(next window) bool {
-	old := lease{begun: w.begun}
-	return !w.Snapshot.IsZero() && w.LeadsTo(next.Point) && old.covers(next.begun, windowAge)
+	old := lease{start: w.start}
+	return !w.Snapshot.IsZero() && w.LeadsTo(next.Point) && old.covers(next.start, windowAge)
 }
 
 const upsertEdge = `
@@ -135,7 +136,7 @@ insert into edges as e (slot, incarnation, lease_ms, hold_ms, applied, address, 
 on conflict (slot) do update set renewals = e.renewals + 1, applied = excluded.applied, address = excluded.address
 where e.incarnation = excluded.incarnation`
 
-// register renews the row and commits it. A row of another process means that this one was replaced.
+// register renews the row in edges and commits. ErrSlotTaken: the row belongs to another process, which has replaced this one.
 func (p *poller) register(ctx context.Context) error {
 	tag, err := p.conn.Exec(ctx, upsertEdge, p.row()...)
 	if err != nil {
@@ -150,7 +151,7 @@ func (p *poller) register(ctx context.Context) error {
 func (p *poller) row() []any {
 	o := p.replica.options
 	var applied *string
-	if p.settled {
+	if p.current {
 		text := p.last.Snapshot.String()
 		applied = &text
 	}
@@ -162,14 +163,14 @@ with now as materialized (select pg_current_snapshot() as snapshot, ` + postgres
 select now.snapshot::text, now.history, c.id, c.tags
 from now left join changes c on c.xid >= $1::text::xid8 and not pg_visible_in_snapshot(c.xid, $2::text::pg_snapshot)`
 
-// read returns the present window, what was changed by transactions that the previous snapshot had not seen finished, and how many of
-// those changes no hint had brought.
-// Identities would not do: they commit out of order.
+// read returns the current window, the tags of all changes by transactions that the previous snapshot had not seen as finished, and how
+// many of those changes arrived without a hint. It does not select by changes.id: transactions do not commit in the order of their
+// identities, so a poll with "id > last id" misses rows.
 func (p *poller) read(ctx context.Context) (now window, tags []string, missed int, err error) {
 	last := p.last.Snapshot
 	since, seen := fmt.Sprint(last.Xmin()), last.String()
 	if last.IsZero() {
-		// Nothing can be told apart yet, and nothing needs to be: everything is forgotten after the first poll.
+		// The first poll bumps the epoch, so it needs no changes: no transaction has a number this high.
 		since, seen = "18446744073709551615", "1:1:"
 	}
 	rows, err := p.conn.Query(ctx, selectWindow, since, seen)
@@ -196,7 +197,7 @@ func (p *poller) read(ctx context.Context) (now window, tags []string, missed in
 	if err := rows.Err(); err != nil {
 		return now, nil, 0, fmt.Errorf("read the window of changes: %w", err)
 	}
-	return now, tags, p.replica.heard.missed(ids), nil
+	return now, tags, p.replica.received.missed(ids), nil
 }
 
 func (p *poller) connect(ctx context.Context) error {
@@ -209,9 +210,9 @@ func (p *poller) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect to poll: %w", err)
 	}
-	p.conn, p.settled = conn, false
-	if p.address, err = reachedAt(p.replica.options.Address, conn.PgConn().Conn().LocalAddr()); err != nil {
-		p.replica.options.Log.Warn("control can't check this edge: it can't be told where to reach it", "error", err)
+	p.conn, p.current = conn, false
+	if p.address, err = advertisedAddress(p.replica.options.Address, conn.PgConn().Conn().LocalAddr()); err != nil {
+		p.replica.options.Log.Warn("control cannot check this edge: no usable address for it; set its address with host and port", "error", err)
 	}
 	return postgres.Durable(ctx, conn)
 }
@@ -226,8 +227,8 @@ func (p *poller) disconnect() {
 	p.conn = nil
 }
 
-// claim takes the slot. A row that is there belongs to a process that crashed, is watched for a while in case it did not,
-// and is replaced: from then on control waits for this incarnation in its place.
+// claim takes the slot. A row that is there belongs to a process that crashed or that still runs. If the row does not move for watchSlot,
+// claim deletes it, and from then on control waits for this incarnation instead.
 func (p *poller) claim(ctx context.Context) error {
 	var before, after *edgeRow
 	before, err := p.slot(ctx)
@@ -250,7 +251,7 @@ func (p *poller) claim(ctx context.Context) error {
 		defer cancel()
 		if _, err := p.conn.Exec(ctx, `delete from edges where slot = $1 and incarnation = $2 and renewals = $3`,
 			p.replica.options.Slot, before.incarnation, before.renewals); err != nil {
-			return fmt.Errorf("replace the row of a process that crashed: %w", err)
+			return fmt.Errorf("replace the row of a crashed process: %w", err)
 		}
 	}
 	p.claimed = true
@@ -262,7 +263,7 @@ type edgeRow struct {
 	renewals    int64
 }
 
-// slot returns the row on the slot, nil when there is none.
+// slot returns the row of this edge's slot, or nil.
 func (p *poller) slot(ctx context.Context) (*edgeRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -278,8 +279,8 @@ func (p *poller) slot(ctx context.Context) (*edgeRow, error) {
 	return &row, nil
 }
 
-// deregister deletes the row, on a new connection if the old one is of no use. Should that fail, control waits for this edge
-// until the row has not moved for as long as it could have gone on.
+// deregister deletes the row, on a new connection if the old one is closed. If that fails, control waits for this edge until the row has
+// not moved for the edge's hold.
 func (p *poller) deregister() {
 	if !p.claimed {
 		p.disconnect()
@@ -290,12 +291,12 @@ func (p *poller) deregister() {
 	defer p.disconnect()
 	if p.conn == nil || p.conn.IsClosed() {
 		if err := p.connect(ctx); err != nil {
-			p.replica.options.Log.Warn("the row in edges stays until it is found dead", "error", err)
+			p.replica.options.Log.Warn("could not deregister; control will wait for the lease to expire", "error", err)
 			return
 		}
 	}
 	_, err := p.conn.Exec(ctx, `delete from edges where slot = $1 and incarnation = $2`, p.replica.options.Slot, p.replica.incarnation)
 	if err != nil {
-		p.replica.options.Log.Warn("the row in edges stays until it is found dead", "error", err)
+		p.replica.options.Log.Warn("could not deregister; control will wait for the lease to expire", "error", err)
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"deeplink/shared/feed"
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
 func TestEveryKindOfChangeIsAppliedByThePoll(t *testing.T) {
@@ -43,7 +42,7 @@ func TestEveryKindOfChangeIsAppliedByThePoll(t *testing.T) {
 	}
 }
 
-func TestOrganizationsChangeReachesLinksOnItsCustomDomain(t *testing.T) {
+func TestChangeOfOrganizationVoidsLinksOnItsCustomDomain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.seed(t, customDomainID)
@@ -88,7 +87,7 @@ func TestPollMissesNoTransaction(t *testing.T) {
 					t.Error(err)
 				}
 				committed := time.Now()
-				for end := committed.Add(bound); !f.lease.Load().begun.After(committed); time.Sleep(time.Millisecond) {
+				for end := committed.Add(bound); !f.lease.Load().start.After(committed); time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
 						t.Error("no lease")
 						return
@@ -103,7 +102,7 @@ func TestPollMissesNoTransaction(t *testing.T) {
 	group.Wait()
 }
 
-func TestEverythingIsForgottenWhenTheWindowCannotBeTrusted(t *testing.T) {
+func TestUntrustedWindowVoidsAllEntries(t *testing.T) {
 	t.Parallel()
 	snapshot, err := feed.ParseSnapshot("5:7:6")
 	if err != nil {
@@ -114,8 +113,8 @@ func TestEverythingIsForgottenWhenTheWindowCannotBeTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	at := func(history string, snapshot feed.Snapshot, begun time.Time) window {
-		return window{feed.Point{History: history, Snapshot: snapshot}, begun}
+	at := func(history string, snapshot feed.Snapshot, start time.Time) window {
+		return window{feed.Point{History: history, Snapshot: snapshot}, start}
 	}
 	good := at("1", snapshot, now)
 	tests := []struct {
@@ -139,19 +138,19 @@ func TestEverythingIsForgottenWhenTheWindowCannotBeTrusted(t *testing.T) {
 // A host that is switched off or cut off says nothing, not even no.
 func TestSilentFirstHostLeavesTimeForTheNext(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes the connection, nobody answers
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts the connection, no server responds
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { silent.Close() })
-	database := testdb.New(t)
+	database := testkit.NewDatabase(t)
 	hosts, err := url.Parse(database.EdgeURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hosts.Host = silent.Addr().String() + "," + hosts.Host
 	f := &fixture{database: database, ended: make(chan error, 1)}
-	f.start(t, database.URL, hosts.String(), testredis.New(t).URL(), nil)
+	f.start(t, database.URL, hosts.String(), testkit.NewRedis(t).URL(), nil)
 	f.seed(t, sharedDomainID)
 	f.untilReady(t)
 	until(t, "an answer from the pool of the loads", func() bool {

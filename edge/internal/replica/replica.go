@@ -1,16 +1,15 @@
-// Package replica is an edge's copy of the catalog. Its promise: it never answers from a state that a finished change has
-// replaced. "Finished" is what control says after it has waited for this edge; the protocol is shared design, and every rule
-// of it that looks like a detail (what is read before what) is one the promise fails without.
+// Package replica is an edge's cached copy of the catalog. Its promise: Get never returns a state that a complete change has replaced.
+// A change is complete when control's response says so, after control has waited for this edge. The protocol, and the reason for each
+// of its rules, is in shared/feed/README.md.
 //
-// The cache is only a memory: it may forget, reorder or drop. What is still true is decided by stamps and by a lease:
+// The cache may lose, reorder or drop entries. Stamps and a lease decide whether an entry may be served:
 //
-//   - Postgres tells every poll (250 ms) which transactions are new. What they changed is bumped, then the lease is renewed
-//     from the time the poll began.
-//   - Redis tells of a change at once. It is bumped, then acknowledged. Redis being lost costs time only.
-//   - A request is answered from an entry while the lease holds and none of the entry's stamps has moved. Otherwise it asks
-//     Postgres.
+//   - Every poll (250 ms) reads the new changes from Postgres, bumps the stamps of their tags, and then renews the lease, counted from
+//     the start of the poll.
+//   - A hint from Redis bumps the stamps of a change at once; then the edge acknowledges it. Losing Redis costs time only.
+//   - Get serves an entry while the lease is valid and none of the entry's stamps has moved. Otherwise it reads Postgres.
 //
-// It is not a store: it never writes but its own row in edges.
+// The replica does not write to Postgres, except for its own row in edges.
 package replica
 
 import (
@@ -30,191 +29,205 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Answer is what a load found.
-type Answer struct {
-	// OrgKey names the organization that owns the domain, empty when the domain is unknown.
+// Result is the outcome of a Load.
+type Result struct {
+	// OrgKey is the key of the organization that owns the domain, empty if the domain is unknown.
 	OrgKey string
-	// Value is whatever the caller makes of the row; nil when the key leads nowhere. It is kept and must not change.
+	// Value is the caller's encoding of the row, or nil if the key does not resolve. The replica keeps it; it must not change.
 	Value []byte
 }
 
-// Load asks Postgres for one key, given as its two parts. It must read the primary, after it was called.
-type Load func(ctx context.Context, domain, code string) (Answer, error)
+// Load reads one key, given as its two parts, from Postgres. It must read the primary, and start to read only after it was called.
+type Load func(ctx context.Context, domain, code string) (Result, error)
 
-// Options say how a replica works. All but Address and Release are required.
+// Options configure a replica. All but Address, Release and IsFile are required.
 type Options struct {
-	// Database reaches the primary as the edge's role; the replica keeps one connection of its own to it.
+	// Database connects to the primary as the edge's role. The replica keeps one connection of its own.
 	Database *pgx.ConnConfig
 	Redis    redis.UniversalClient
-	// Slot names this edge among all that run. It must not be taken over while its old process may still answer: from then on
-	// control waits for the new one alone. A row that moves is not taken over.
+	// Slot names this edge among all running edges. A new process must not take the slot over while the old process may still serve
+	// from its cache, because control then waits for the new process only. So a row that moves is not taken over.
 	Slot string
-	// Address is host and port at which control reaches this edge itself, past any balancer, so that its canary can ask it. Without a
-	// host (":8080") it gets the one from which the database is reached. Empty: control can't.
+	// Address is the host and port at which control's canary can reach this edge directly, not through a load balancer. An address
+	// without a host (":8080") gets the local host of the database connection. Empty: the canary cannot check this edge.
 	Address string
-	// Release names what runs here, for whoever looks at the table edges. Empty: not known.
+	// Release is the version of this program, for operators who read the table edges. Empty: unknown.
 	Release string
-	// Lease is L: how long after the begin of a poll the cache may answer.
+	// Lease is L: how long after the start of a poll the edge may serve from its cache.
 	Lease time.Duration
-	// StaleIfError is S: how much longer it may while Postgres cannot be reached. 0: not at all.
+	// StaleIfError is S: how much longer the edge may serve from its cache while Postgres cannot be reached. 0: not at all.
 	StaleIfError time.Duration
 	// CacheBytes bounds the memory of the cache.
 	CacheBytes int64
 	Load       Load
-	Log        *slog.Logger
+	// IsFile reports whether a code names an association file instead of a link. Load runs another query for it, which can time out
+	// while that for links works, so loads of files and of links have separate circuit breakers. nil: all codes are of links.
+	IsFile func(code string) bool
+	Log    *slog.Logger
 }
 
 var (
-	// ErrUnavailable: Postgres cannot be reached, and the cache holds nothing that may still be told.
+	// ErrUnavailable: Postgres cannot be reached, and the cache has no entry that may be served.
 	ErrUnavailable = errors.New("replica: the database cannot be reached")
-	// ErrSlotTaken: another process runs on this slot. The replica gave up its lease and must not go on.
+	// ErrSlotTaken: another process runs on this slot. The replica has given up its lease, and the process must end.
 	ErrSlotTaken = errors.New("replica: another edge holds this slot")
 )
 
-// Replica answers lookups. Its methods are safe for concurrent use.
+// Replica resolves keys. Its methods are safe for concurrent use.
 type Replica struct {
 	options     Options
 	incarnation string
 
-	seed    maphash.Seed
-	hot     hot    // of what leads somewhere, that which is asked for the most
-	known   *cache // what leads somewhere
-	unknown *cache // what leads nowhere: apart, so that guessing codes evicts no link
-	stamps  *stamps
-	lease   atomic.Pointer[lease]
+	seed     maphash.Seed
+	hot      hot    // the most requested entries of positive
+	positive *cache // keys that resolve
+	negative *cache // keys that do not resolve: separate, so that requests for random codes do not evict links
+	stamps   *stamps
+	lease    atomic.Pointer[lease]
 
 	loads         loads
-	organizations sync.Map // custom domain → key of its organization, learned from loads; a hint that a load verifies
-	postgres      breaker
+	organizations sync.Map // custom domain → key of its organization, learned from loads; every load verifies it
+	links, files  breaker  // for loads of links and of association files
 
-	heard   heard
-	acks    acks
-	staying context.Context // ends when Leave is called
-	leave   context.CancelFunc
-	gone    chan struct{} // closed when the poll has ended: the lease given up, the row deleted
+	received receivedHints
+	acks     acks
+	active   context.Context // ends when Leave is called
+	leave    context.CancelFunc
+	left     chan struct{} // closed when polling has ended: the lease is given up and the row deleted
 
 	counts counts
 }
 
-// overhead is what the cache keeps per entry beside the entry itself, in bytes: measured, 160 to 222, the less the fuller its maps are.
+// overhead is the memory in bytes that ristretto needs per entry in addition to the entry. Measured: 160 to 222, depending on how full
+// its maps are.
 const overhead = 190
 
-// New returns a replica that knows nothing. It answers from Postgres until Run has polled once.
+// New returns a replica with an empty cache. Get reads Postgres until Run has completed a poll.
 func New(o Options) (*Replica, error) {
-	known, err := newCache(o.CacheBytes - o.CacheBytes/16)
+	positive, err := newCache(o.CacheBytes - o.CacheBytes/16)
 	if err != nil {
 		return nil, err
 	}
-	unknown, err := newCache(o.CacheBytes / 16)
+	negative, err := newCache(o.CacheBytes / 16)
 	if err != nil {
 		return nil, err
 	}
 	r := &Replica{
 		options: o, incarnation: uuid.NewString(),
-		seed: maphash.MakeSeed(), known: known, unknown: unknown, stamps: newStamps(),
-		gone: make(chan struct{}), counts: newCounts(),
+		seed: maphash.MakeSeed(), positive: positive, negative: negative, stamps: newStamps(),
+		left: make(chan struct{}), counts: newCounts(),
 	}
-	r.staying, r.leave = context.WithCancel(context.Background())
+	r.active, r.leave = context.WithCancel(context.Background())
 	r.loads.init()
 	r.acks.init()
 	return r, nil
 }
 
-// cache has entries by the hashes of their keys.
+// cache maps the hashes of keys to entries.
 type cache = ristretto.Cache[uint64, *byte]
 
-// lookUp returns the entry with this hash, whosever it is; nil when there is none.
-func lookUp(in *cache, hash uint64) entry {
-	begin, _ := in.Get(hash)
-	return entryAt(begin)
+// cacheGet returns the entry with this hash, or nil. The entry may belong to another key.
+func cacheGet(in *cache, hash uint64) entry {
+	first, _ := in.Get(hash)
+	return entryAt(first)
 }
 
 func newCache(bytes int64) (*cache, error) {
 	return ristretto.NewCache(&ristretto.Config[uint64, *byte]{
-		// Ten counters for each entry of a usual size, about 600 bytes with all overhead. With four, a cache that has to evict finds two
-		// clicks in a hundred less.
+		// Ten counters per entry of the usual size, which is about 600 bytes with all overhead. With four counters a cache that evicts has
+		// a hit rate that is two percentage points lower.
 		NumCounters:        max(bytes/60, 1_000),
 		MaxCost:            bytes,
 		BufferItems:        64,
 		IgnoreInternalCost: true,
-		// The keys are hashes already. Without a second hash the cache compares nothing; entries carry their key.
+		// The keys are hashes already. The second hash is 0, so ristretto does not compare keys; entry.named does.
 		KeyToHash: func(hash uint64) (uint64, uint64) { return hash, 0 },
 	})
 }
 
-// Run polls Postgres and hears Redis until ctx ends or the slot turns out to be taken (ErrSlotTaken). Get goes on after it, from
-// Postgres.
+// Run polls Postgres and receives hints until ctx ends or another process takes the slot (ErrSlotTaken). Get works after Run has ended,
+// from Postgres.
 func (r *Replica) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.keepPolling(ctx) })
-	group.Go(func() error { r.hear(ctx); return nil })
+	group.Go(func() error { r.subscribe(ctx); return nil })
 	group.Go(func() error { r.acknowledge(ctx); return nil })
 	return group.Wait()
 }
 
-// Close waits for the loads that run. From then on Get answers from the cache alone, and [ErrUnavailable] when it may not. It is for the
-// end, before what Load asks is closed.
+// Close waits for the running loads. From then on Get serves from the cache only and otherwise returns [ErrUnavailable]. Call it before
+// closing what Load uses.
 func (r *Replica) Close() { r.loads.close() }
 
-// Leave gives up the lease and then deletes the row in edges, in this order, so that control never stops waiting for an edge
-// which may still answer from its cache. Get goes on, from Postgres. It returns when that is done or ctx ends; Run must have
-// been called and goes on until its own context ends.
+// Leave gives up the lease and then deletes the row in edges. In this order control never stops waiting for an edge that may still serve
+// from its cache. Get then reads Postgres. Leave returns when this is done or ctx ends. Run must have been called, and continues until
+// its own context ends.
 func (r *Replica) Leave(ctx context.Context) error {
 	r.leave()
 	select {
-	case <-r.gone:
+	case <-r.left:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("leave the registry of edges: %w", ctx.Err())
 	}
 }
 
-// Ready returns nil once the replica has a lease, and while it keeps one.
+// Ready returns nil while the replica holds a lease.
 func (r *Replica) Ready() error {
 	if !r.lease.Load().covers(time.Now(), r.options.Lease) {
-		return errors.New("no lease: the database has not been polled lately")
+		return errors.New("no lease: the last completed poll of the database is too old")
 	}
 	return nil
 }
 
-// Get returns the value of a key, nil when it leads nowhere. key is catalog.Key's form, domain the length of its first part;
-// key is not retained. now must have been read after the request was received. The value is shared: it must not be changed.
+// Get returns the value of a key, or nil if the key does not resolve. key has the form of catalog.Key, domain is the length of its first
+// part, and key is not retained. now must have been read after the request was received. The value is shared and must not be changed.
 //
-// Errors: [ErrUnavailable], or whatever Load returned for a statement that failed.
+// Errors: [ErrUnavailable], or the error of Load for a statement that failed.
 func (r *Replica) Get(now time.Time, key []byte, domain int) ([]byte, error) {
 	hash := maphash.Bytes(r.seed, key)
-	if e := r.remembered(hash, key); e != nil && r.lease.Load().covers(now, r.options.Lease) {
+	// The lease is loaded here, once, before lookup reads a counter. A poll bumps the counters first and stores its lease last, so
+	// counters that are read after the lease include every bump of its poll. This holds for a lease that started after now, too,
+	// which is why covers accepts it. In the other order a request could stall between the two reads: it finds the counters unmoved
+	// while no lease is valid, which is when control no longer waits for this edge. A later poll then bumps the counters and stores
+	// its lease, and the request would take that lease as the right to serve the entry that the poll has just voided.
+	if e := r.lookup(r.lease.Load(), now, r.options.Lease, hash, key); e != nil {
 		return e.value(), nil
 	}
 	return r.miss(hash, string(key), domain)
 }
 
-// remembered returns the entry of a key if nothing it depends on was bumped since it was filled; otherwise nil.
-func (r *Replica) remembered(hash uint64, key []byte) entry {
-	isCaches := isTheCachesTurn()
-	if e := r.hot.get(hash); !isCaches && e != nil && e.named(key) && r.stamps.current(e) {
+// lookup returns the cached entry of a key if l covers now for span and no change has voided the entry, otherwise nil. The caller has
+// loaded l before the call: lookup reads the counters, and Get says why they come second.
+func (r *Replica) lookup(l *lease, now time.Time, span time.Duration, hash uint64, key []byte) entry {
+	if !l.covers(now, span) {
+		return nil
+	}
+	sampled := sample()
+	if e := r.hot.get(hash); !sampled && e != nil && e.named(key) && r.stamps.current(e) {
 		return e
 	}
-	if e := lookUp(r.known, hash); e != nil && e.named(key) && r.stamps.current(e) {
-		if isCaches {
+	if e := cacheGet(r.positive, hash); e != nil && e.named(key) && r.stamps.current(e) {
+		if sampled {
 			r.hot.put(hash, e)
 		}
 		return e
 	}
-	if e := lookUp(r.unknown, hash); e != nil && e.named(key) && r.stamps.current(e) {
+	if e := cacheGet(r.negative, hash); e != nil && e.named(key) && r.stamps.current(e) {
 		return e
 	}
 	return nil
 }
 
-// remember keeps an entry, in place of an older one of its kind. One of the other kind stays: its stamps have moved.
+// remember stores an entry in the positive or the negative cache. An older entry of the same key in the other cache stays there; its
+// stamps have moved, so lookup does not return it.
 func (r *Replica) remember(hash uint64, e entry) {
-	r.cacheOf(e).Set(hash, e.begin(), int64(len(e))+overhead)
+	r.cacheOf(e).Set(hash, e.pointer(), int64(len(e))+overhead)
 }
 
 func (r *Replica) cacheOf(e entry) *cache {
 	if e.value() == nil {
-		return r.unknown
+		return r.negative
 	}
-	return r.known
+	return r.positive
 }

@@ -15,11 +15,10 @@ import (
 
 	"deeplink/edge/internal/origin"
 	"deeplink/shared/bus"
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // bound is how long a test waits for what must happen.
 const bound = 20 * time.Second
@@ -27,7 +26,7 @@ const bound = 20 * time.Second
 // fixture is a replica over a real Postgres and Redis, with its loads in the hands of the test.
 type fixture struct {
 	*Replica
-	database *testdb.Database
+	database *testkit.Database
 	owner    *pgx.Conn
 	redis    redis.UniversalClient
 	load     atomic.Pointer[Load]
@@ -37,15 +36,15 @@ type fixture struct {
 
 func newFixture(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
-	f := &fixture{database: testdb.New(t), ended: make(chan error, 1)}
-	f.start(t, f.database.URL, f.database.EdgeURL, testredis.New(t).URL(), change)
+	f := &fixture{database: testkit.NewDatabase(t), ended: make(chan error, 1)}
+	f.start(t, f.database.URL, f.database.EdgeURL, testkit.NewRedis(t).URL(), change)
 	return f
 }
 
 func (f *fixture) start(t *testing.T, ownerURL, edgeURL, redisURL string, change func(*Options)) {
 	t.Helper()
 	var err error
-	f.owner = testdb.Connect(t, ownerURL)
+	f.owner = testkit.Connect(t, ownerURL)
 	if f.redis, err = bus.Open(redisURL); err != nil {
 		t.Fatal(err)
 	}
@@ -59,16 +58,16 @@ func (f *fixture) start(t *testing.T, ownerURL, edgeURL, redisURL string, change
 		t.Fatal(err)
 	}
 	t.Cleanup(from.Close)
-	f.loadFrom(func(ctx context.Context, domain, code string) (Answer, error) {
+	f.loadFrom(func(ctx context.Context, domain, code string) (Result, error) {
 		found, err := from.Link(ctx, domain, code)
 		if err != nil || found.Link == nil {
-			return Answer{OrgKey: found.OrgKey}, err
+			return Result{OrgKey: found.OrgKey}, err
 		}
-		return Answer{OrgKey: found.OrgKey, Value: []byte(found.Link.Path)}, nil
+		return Result{OrgKey: found.OrgKey, Value: []byte(found.Link.Path)}, nil
 	})
 	o := Options{
 		Database: config, Redis: f.redis, Slot: "slot", Lease: 2 * time.Second, StaleIfError: 2 * time.Minute, CacheBytes: 16 << 20,
-		Load: func(ctx context.Context, domain, code string) (Answer, error) {
+		Load: func(ctx context.Context, domain, code string) (Result, error) {
 			return (*f.load.Load())(ctx, domain, code)
 		},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -90,8 +89,8 @@ func (f *fixture) start(t *testing.T, ownerURL, edgeURL, redisURL string, change
 			t.Error("Run did not end")
 		}
 		f.Close()
-		f.known.Close()
-		f.unknown.Close()
+		f.positive.Close()
+		f.negative.Close()
 	})
 }
 
@@ -164,15 +163,15 @@ func (f *fixture) untilCached(t *testing.T, domain, code string) {
 func (f *fixture) nextLease(t *testing.T) {
 	t.Helper()
 	now := time.Now()
-	until(t, "a lease from now on", func() bool { l := f.lease.Load(); return l != nil && l.begun.After(now) })
+	until(t, "a lease from now on", func() bool { l := f.lease.Load(); return l != nil && l.start.After(now) })
 }
 
-func TestHitAsksNobodyAndAllocatesNothing(t *testing.T) {
+func TestHitRunsNoQueryAndAllocatesNothing(t *testing.T) {
 	f := newFixture(t, nil)
 	f.seed(t, sharedDomainID)
 	f.nextLease(t) // by then what was seeded has been applied, and voids no entry any more
 	f.untilCached(t, "abcd", "code")
-	f.loadFrom(func(context.Context, string, string) (Answer, error) { return Answer{}, errors.New("asked Postgres") })
+	f.loadFrom(func(context.Context, string, string) (Result, error) { return Result{}, errors.New("asked Postgres") })
 	key := []byte("abcd/code")
 	if allocated := testing.AllocsPerRun(200, func() {
 		if value, err := f.Get(time.Now(), key, 4); err != nil || string(value) != "v1" {
@@ -183,7 +182,7 @@ func TestHitAsksNobodyAndAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestUnknownIsRememberedUntilItIsCreated(t *testing.T) {
+func TestUnknownKeyIsCachedUntilItIsCreated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.seed(t, sharedDomainID)
@@ -199,8 +198,8 @@ func TestUnknownIsRememberedUntilItIsCreated(t *testing.T) {
 	f.mustGet(t, "abcd", "new", "")
 }
 
-func TestNothingIsLeftRunning(t *testing.T) {
-	testdb.New(t) // the server of all tests here outlives this one
+func TestNoGoroutineOutlivesTheReplica(t *testing.T) {
+	testkit.NewDatabase(t) // the server of all tests here outlives this one
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("run and stop", func(t *testing.T) {
 		f := newFixture(t, nil)

@@ -7,16 +7,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"deeplink/shared/testdb"
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
 // A copied volume starts as the same server on the same timeline, with transaction numbers that this edge has seen before.
-func TestRestoredDatabaseIsToldFromTheOneBefore(t *testing.T) {
+func TestRestoredDatabaseVoidsAllEntries(t *testing.T) {
+	testkit.Prove(t)
 	t.Parallel()
-	server := testdb.NewServer(t)
+	server := testkit.NewPostgres(t)
 	f := &fixture{ended: make(chan error, 1)}
-	f.start(t, server.Database.URL, server.Database.EdgeURL, testredis.New(t).URL(), nil)
+	f.start(t, server.Database.URL, server.Database.EdgeURL, testkit.NewRedis(t).URL(), nil)
 	f.seed(t, sharedDomainID)
 	f.untilReady(t)
 	backup := filepath.Join(server.Dir, "backup")
@@ -41,13 +41,14 @@ func TestRestoredDatabaseIsToldFromTheOneBefore(t *testing.T) {
 }
 
 // After a restart numbers of transactions come again that never reached the disk; what went on may have been set back too.
-func TestEveryStartAndCrashOfTheServerBeginsANewHistory(t *testing.T) {
+func TestEveryStartAndCrashOfPostgresStartsANewHistory(t *testing.T) {
+	testkit.Prove(t)
 	t.Parallel()
-	server := testdb.NewServer(t)
+	server := testkit.NewPostgres(t)
 	seen := make(map[string]string)
 	look := func(after string) {
 		t.Helper()
-		conn := testdb.Connect(t, server.Database.EdgeURL)
+		conn := testkit.Connect(t, server.Database.EdgeURL)
 		p := poller{replica: &Replica{}, conn: conn}
 		for range 2 {
 			now, _, _, err := p.read(t.Context())
@@ -72,22 +73,25 @@ func TestEveryStartAndCrashOfTheServerBeginsANewHistory(t *testing.T) {
 	look("the crash of a backend")
 }
 
-// crashBackend makes the postmaster, which goes on, start all of its children anew.
-func crashBackend(t *testing.T, server *testdb.Server) {
+// crashBackend makes the postmaster, which goes on, restart all of its children.
+func crashBackend(t *testing.T, server *testkit.Postgres) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), server.Database.URL)
+	connect := func() (*pgx.Conn, error) { return pgx.Connect(t.Context(), server.Database.URL) }
+	victim, err := connect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := server.CrashBackend(conn.PgConn().PID()); err != nil {
+	// The postmaster ends this connection when it notices the crash. Until then it accepts new ones, which it ends, too.
+	witness, err := connect()
+	if err != nil {
 		t.Fatal(err)
 	}
+	if err := server.CrashBackend(victim.PgConn().PID()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the postmaster notices the crash", func() bool { return witness.Ping(t.Context()) != nil })
 	until(t, "the server back after a crash", func() bool {
-		// The old connection ends with the crash; a new one is let in when it is over.
-		if conn.Ping(t.Context()) == nil {
-			return false
-		}
-		conn, err := pgx.Connect(t.Context(), server.Database.URL)
+		conn, err := connect()
 		if err == nil {
 			conn.Close(t.Context())
 		}
@@ -96,7 +100,7 @@ func crashBackend(t *testing.T, server *testdb.Server) {
 }
 
 // What a row of edges calls applied must have been read from the server that the row is in.
-func TestNothingIsCalledAppliedOnANewConnectionBeforeItWasRead(t *testing.T) {
+func TestFirstPollOnANewConnectionReportsNothingAsApplied(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
@@ -113,7 +117,7 @@ func TestNothingIsCalledAppliedOnANewConnectionBeforeItWasRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return rows >= 2 && f.lease.Load().begun.After(now)
+		return rows >= 2 && f.lease.Load().start.After(now)
 	})
 	if nulls != 1 {
 		t.Errorf("of %d rows on the new connection %d had nothing applied, expected the first alone", rows, nulls)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"deeplink/shared/testredis"
+	"deeplink/shared/testkit"
 )
 
 func TestSlotBelongsToOneProcess(t *testing.T) {
@@ -14,7 +14,7 @@ func TestSlotBelongsToOneProcess(t *testing.T) {
 	first := newFixture(t, nil)
 	first.untilReady(t)
 	second := &fixture{ended: make(chan error, 2)}
-	second.start(t, first.database.URL, first.database.EdgeURL, testredis.New(t).URL(), nil)
+	second.start(t, first.database.URL, first.database.EdgeURL, testkit.NewRedis(t).URL(), nil)
 	select {
 	case err := <-second.ended:
 		second.ended <- err
@@ -31,7 +31,7 @@ func TestSlotBelongsToOneProcess(t *testing.T) {
 	}
 }
 
-func TestCrashedProcessIsReplacedOnItsSlot(t *testing.T) {
+func TestNewProcessReplacesCrashedOneOnItsSlot(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
@@ -50,7 +50,7 @@ func TestCrashedProcessIsReplacedOnItsSlot(t *testing.T) {
 	}
 	// What is left in the table now is the row of a process that does not move.
 	next := &fixture{ended: make(chan error, 1)}
-	next.start(t, f.database.URL, f.database.EdgeURL, testredis.New(t).URL(), nil)
+	next.start(t, f.database.URL, f.database.EdgeURL, testkit.NewRedis(t).URL(), nil)
 	next.untilReady(t)
 	var incarnation string
 	if err := next.owner.QueryRow(t.Context(), `select incarnation::text from edges`).Scan(&incarnation); err != nil || incarnation != next.incarnation {
@@ -58,7 +58,7 @@ func TestCrashedProcessIsReplacedOnItsSlot(t *testing.T) {
 	}
 }
 
-func TestRowThatWasDeletedIsMadeAnew(t *testing.T) {
+func TestDeletedRowIsRecreated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
@@ -72,7 +72,7 @@ func TestRowThatWasDeletedIsMadeAnew(t *testing.T) {
 	})
 }
 
-func TestRowSaysWhichReleaseTheEdgeIs(t *testing.T) {
+func TestRowHoldsReleaseOfEdge(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"v1.2.3", ""} {
 		f := newFixture(t, func(o *Options) { o.Release = name })

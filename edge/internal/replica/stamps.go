@@ -7,28 +7,28 @@ import (
 	"deeplink/shared/feed"
 )
 
-// Tags share counters. Two on one stripe void each other's entries, which costs a load, never the truth.
+// Tags share counters. A bump of one tag also voids the entries of the other tags on its stripe, which costs loads and is never wrong.
 const (
-	// scopeStripes are those of organizations and domains: 512 KiB.
+	// scopeStripes is the number of counters for organizations and domains: 512 KiB.
 	scopeStripes = 1 << 16
-	// keyStripes are those of keys, which change all the time: 2 MiB. With a million links in memory four share a stripe; with as few
-	// stripes as above it would be sixteen, and 100 changes a second would send one click in a hundred to Postgres.
+	// keyStripes is the number of counters for keys, which change all the time: 2 MiB. With a million cached links four links share a
+	// stripe. With 1<<16 stripes it would be sixteen, and 100 changes a second would send one click in a hundred to Postgres.
 	keyStripes = 1 << 18
 )
 
-// stamps counts what was made to be forgotten. An entry carries the counters of its tags as they stood before its row was
-// asked for, and is worth nothing from the moment one of them has moved.
+// stamps holds a counter per tag (striped) and the epoch, which every entry depends on. An entry carries the values that the counters of
+// its tags had before its row was read. It must not be served after one of them has moved.
 type stamps struct {
 	seed  maphash.Seed
 	epoch atomic.Uint64
 	keys  [keyStripes]atomic.Uint64
-	// scopes are those of organizations and domains. They are apart from keys: a link that is edited voids the few that share its stripe,
-	// and never all links of an organization.
+	// scopes are the counters of organizations and domains. They are separate from keys, so that an edited link voids only the few links
+	// on its stripe, and never all links of an organization.
 	scopes [scopeStripes]atomic.Uint64
 }
 
-// marks are the counters an entry depends on: where they are and what they were.
-type marks struct {
+// version is what an entry depends on: the stripes of its counters and the values that they had.
+type version struct {
 	epoch, organization, domain, key uint64
 	organizationStripe, domainStripe uint16
 	keyStripe                        uint32
@@ -52,7 +52,7 @@ func (s *stamps) bump(tag string) {
 	s.counter(tag).Add(1)
 }
 
-// counter returns that of a tag.
+// counter returns the counter of a tag.
 func (s *stamps) counter(tag string) *atomic.Uint64 {
 	if feed.IsKeyTag(tag) {
 		return &s.keys[s.keyStripe(tag)]
@@ -60,21 +60,21 @@ func (s *stamps) counter(tag string) *atomic.Uint64 {
 	return &s.scopes[s.scopeStripe(tag)]
 }
 
-// read returns the present marks. Whoever fills an entry must call it before asking for the row.
-func (s *stamps) read(orgKey, domain, key string) marks {
-	m := marks{
+// read returns the current version of a key. A load must call it before it reads the row.
+func (s *stamps) read(orgKey, domain, key string) version {
+	v := version{
 		organizationStripe: s.scopeStripe(feed.OrganizationTag(orgKey)),
 		domainStripe:       s.scopeStripe(feed.DomainTag(domain)),
 		keyStripe:          s.keyStripe(feed.KeyTag(key)),
 	}
-	m.epoch = s.epoch.Load()
-	m.organization = s.scopes[m.organizationStripe].Load()
-	m.domain = s.scopes[m.domainStripe].Load()
-	m.key = s.keys[m.keyStripe].Load()
-	return m
+	v.epoch = s.epoch.Load()
+	v.organization = s.scopes[v.organizationStripe].Load()
+	v.domain = s.scopes[v.domainStripe].Load()
+	v.key = s.keys[v.keyStripe].Load()
+	return v
 }
 
-// current reports whether nothing the entry depends on has been bumped since its marks were read.
+// current reports whether no counter of the entry has moved since its version was read.
 func (s *stamps) current(e entry) bool {
 	return s.epoch.Load() == e.epoch() &&
 		s.keys[e.keyStripe()].Load() == e.key() &&

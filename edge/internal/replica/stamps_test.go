@@ -7,8 +7,8 @@ import (
 	"deeplink/shared/feed"
 )
 
-// TestEachTagOfAnEntryVoidsIt bumps one of the four at a time.
-func TestEachTagOfAnEntryVoidsIt(t *testing.T) {
+// TestBumpOfAnyTagVoidsTheEntry bumps one of the four at a time.
+func TestBumpOfAnyTagVoidsTheEntry(t *testing.T) {
 	t.Parallel()
 	const name = "go.acme.example/code"
 	for _, tag := range []string{feed.Everything, feed.OrganizationTag("acme"), feed.DomainTag("go.acme.example"), feed.KeyTag(name)} {
@@ -23,8 +23,8 @@ func TestEachTagOfAnEntryVoidsIt(t *testing.T) {
 	}
 }
 
-// TestKeysVoidNoOrganization bumps so many keys that each stripe of a scope would have moved, had they been on it.
-func TestKeysVoidNoOrganization(t *testing.T) {
+// TestBumpsOfKeysDoNotVoidOrganizations bumps so many keys that each stripe of a scope would have moved, had they been on it.
+func TestBumpsOfKeysDoNotVoidOrganizations(t *testing.T) {
 	t.Parallel()
 	s := newStamps()
 	before := s.read("acme", "acme", "acme/code")

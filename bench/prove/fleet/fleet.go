@@ -1,0 +1,160 @@
+// Package fleet is a private Deeplink for measurements: real processes of control and edge over a Postgres and a Redis of their own, and
+// organizations that call its API.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"deeplink/deploy/stack"
+	"deeplink/shared/devservers"
+)
+
+const (
+	// Lease is L, the default of EDGE_LEASE.
+	Lease = 2 * time.Second
+	// StopTimeout is how long a process may take for an orderly end before it is killed.
+	StopTimeout = 5 * time.Second
+)
+
+// Fleet is a private Deeplink with several controls and edges.
+type Fleet struct {
+	*stack.Stack
+	Controls, Edges []*stack.Node
+	EdgeSettings    []string // of every edge, beside those that the stack gives it
+	ControlSettings []string // of every control
+	Dir             string   // for whatever lives no longer than the fleet
+	programs        string   // their folder, if it is to be removed with the fleet
+}
+
+// Launch builds and starts a fleet in a temporary folder. What the programs write goes to log. Without an edge its short URLs lead
+// nowhere.
+func Launch(ctx context.Context, controls, edges int, log io.Writer, edgeSettings ...string) (f *Fleet, err error) {
+	// Readers stand for many clients: they say who they are, and the edges believe it.
+	f = &Fleet{EdgeSettings: append([]string{"TRUSTED_PROXIES=127.0.0.1/32"}, edgeSettings...)}
+	bin, err := Build(ctx)
+	if err != nil {
+		return f, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	f.programs = bin
+	return f, f.Launch(ctx, bin, controls, edges, log)
+}
+
+// Launch starts a fleet of the programs in bin. The caller closes it, also when there is an error.
+func (f *Fleet) Launch(ctx context.Context, bin string, controls, edges int, log io.Writer) (err error) {
+	if f.Dir, err = os.MkdirTemp("", "deeplink-bench-"); err != nil {
+		return err
+	}
+	addrs, err := FreeAddrs(controls + max(edges, 1))
+	if err != nil {
+		return err
+	}
+	f.Stack, err = stack.Open(ctx, stack.Options{
+		Dir: f.Dir, Bin: bin, Durable: true, LinkBase: "http://" + addrs[controls], Output: &LockedWriter{Out: log},
+	})
+	if err != nil {
+		return err
+	}
+	f.Controls, f.Edges = make([]*stack.Node, controls), make([]*stack.Node, edges)
+	group, starting := errgroup.WithContext(ctx)
+	for i := range controls {
+		group.Go(func() (err error) {
+			f.Controls[i], err = f.StartControl(starting, addrs[i], f.ControlSettings...)
+			return err
+		})
+	}
+	for i := range edges {
+		group.Go(func() (err error) {
+			f.Edges[i], err = f.StartEdge(starting, addrs[controls+i], f.EdgeSettings...)
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// EdgeAddrs are the addresses of the edges, which they keep when they are restarted.
+func (f *Fleet) EdgeAddrs() (addrs []string) {
+	for _, edge := range f.Edges {
+		addrs = append(addrs, edge.Addr)
+	}
+	return addrs
+}
+
+// Close stops everything and removes the folder.
+func (f *Fleet) Close(ctx context.Context) error {
+	var errs []error
+	for _, nodes := range [][]*stack.Node{f.Edges, f.Controls} {
+		for _, n := range nodes {
+			if n != nil {
+				errs = append(errs, n.Stop(ctx, 15*time.Second))
+			}
+		}
+	}
+	if f.Stack != nil {
+		errs = append(errs, f.Stack.Close(ctx))
+		if elsewhere := f.PostgresElsewhere(); elsewhere != "" {
+			errs = append(errs, os.RemoveAll(elsewhere))
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(f.Dir), os.RemoveAll(f.programs))...)
+}
+
+// FreeAddrs returns n addresses of the loopback on which nothing listens.
+func FreeAddrs(n int) ([]string, error) {
+	addrs := make([]string, n)
+	for i := range addrs {
+		var err error
+		if addrs[i], err = devservers.FreeAddr(); err != nil {
+			return nil, fmt.Errorf("find %d free ports: %w", n, err)
+		}
+	}
+	return addrs, nil
+}
+
+// LockedWriter lets several processes write to one place.
+type LockedWriter struct {
+	mu  sync.Mutex
+	Out io.Writer // set before the first write
+}
+
+// Write implements io.Writer. It is safe for concurrent use.
+func (w *LockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Out.Write(p)
+}
+
+// Build compiles a fleet with flags of go build, if any, and returns the folder of its programs. The caller removes it.
+func Build(ctx context.Context, flags ...string) (bin string, err error) {
+	if bin, err = os.MkdirTemp("", "deeplink-bin-"); err != nil {
+		return "", err
+	}
+	if err = stack.Build(ctx, bin, flags...); err != nil {
+		return "", errors.Join(err, os.RemoveAll(bin))
+	}
+	return bin, nil
+}
+
+// Dead returns the names of those that have ended, and how.
+func Dead(nodes map[string]*stack.Node) (died []string) {
+	for name, node := range nodes {
+		select {
+		case <-node.Exited():
+			died = append(died, name+": "+node.Exit())
+		default:
+		}
+	}
+	return died
+}

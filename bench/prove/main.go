@@ -1,0 +1,120 @@
+// Command prove holds Deeplink to its promises and measures what it can do, for its maintainers. It runs private fleets of real processes and
+// treats control and edge as black boxes.
+//
+// Each command is a package: faults (failover, freshness) checks every response under faults, drills (slow, upgrade, events, cleanup)
+// make one thing go wrong at a time, soak, speed and scale measure. They share fleets (fleet), clients (visitor, deeplink/bench/load),
+// servers to compare with (baseline), and how results are printed (figures) and kept in bench/PROOFS.md (proof).
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"deeplink/bench/prove/drills"
+	"deeplink/bench/prove/drills/cleanup"
+	"deeplink/bench/prove/drills/events"
+	"deeplink/bench/prove/drills/slow"
+	"deeplink/bench/prove/drills/upgrade"
+	"deeplink/bench/prove/faults"
+	"deeplink/bench/prove/faults/freshness"
+	"deeplink/bench/prove/fleet"
+	"deeplink/bench/prove/proof"
+	"deeplink/bench/prove/scale"
+	"deeplink/bench/prove/soak"
+	"deeplink/bench/prove/speed"
+	"deeplink/bench/result"
+)
+
+type commands struct {
+	Proofs string `default:"bench/PROOFS.md" help:"File whose section of this command is replaced by the result; an empty value writes none."`
+	Log    string `type:"path" help:"File for the logs of the programs under test."`
+
+	Faults struct {
+		Random    faults.Command         `cmd:"" default:"withargs" help:"Inject every fault, alone and in pairs, and check every response of every edge (default)."`
+		Catch     faults.CatchCommand    `cmd:"" help:"Break one rule of the protocol at a time and show that the checker detects it."`
+		Failover  faults.FailoverCommand `cmd:"" help:"Kill the primaries of Redis under Sentinels and of Postgres with a standby, and check every response."`
+		Freshness freshness.Command      `cmd:"" help:"Change links, request them from every edge once each change has completed, and count stale responses."`
+	} `cmd:"" help:"Check every response while faults are injected."`
+	Drills struct {
+		All     drills.Command  `cmd:"" default:"withargs" help:"Make one thing go wrong at a time and compare the cost with its bound (default)."`
+		Slow    slow.Command    `cmd:"" help:"Hold thousands of slow connections and request a million unknown codes while live links are requested."`
+		Upgrade upgrade.Command `cmd:"" help:"Replace all programs by the next version and back, under load and behind nginx."`
+		Events  events.Command  `cmd:"" help:"Send events as phones do: while controls are killed, or ten million."`
+		Cleanup cleanup.Command `cmd:"" help:"Partition the audit trail and purge a Postgres full of old rows; report the longest statement of each job."`
+	} `cmd:"" help:"Make one thing go wrong at a time."`
+	Soak  soak.Command  `cmd:"" help:"Run an edge at most of its capacity for a long time while links are edited, and look for what grows."`
+	Speed speed.Command `cmd:"" help:"Measure redirects per second on one core: against nginx and fixed servers in Go, or against another build of the edge."`
+	Scale scale.Command `cmd:"" help:"Compare few links with millions: in Postgres, and in the memory of edges."`
+}
+
+// claims are what each command checks, by its name.
+var claims = map[string]string{
+	"faults random":      "No edge serves a stale response and no acknowledged write is lost, under every fault, alone and in pairs.",
+	"faults catch":       "The checker detects each build in which one rule of the protocol is broken.",
+	"faults failover":    "No edge serves a stale response and no acknowledged write is lost when Redis or Postgres fails over.",
+	"faults freshness":   "Once a change has completed, no edge serves the previous version.",
+	"drills all":         "Each fault costs at most its bound: restarts, outages, bursts, locked rows, made-up keys.",
+	"drills slow":        "Slow connections and unknown codes cost no click on a live link, and at most double the p99.",
+	"drills upgrade":     "An upgrade of every program, with a migration, and the way back lose no click and serve no stale response.",
+	"drills events kill": "Every acknowledged event survives `kill -9` and is stored and exported once.",
+	"drills events fill": "Ten million events are stored at a steady rate and exported in bounded memory.",
+	"drills cleanup":     "Each statement of a purge takes at most 2 s, however many rows are old or dead.",
+	"soak":               "Nothing grows while an edge runs at four fifths of its capacity for half an hour.",
+	"speed":              "One core redirects at least 0.85 times as often as fasthttp with a fixed response, and 1.25 times as often as nginx with the same job.",
+	"speed --against":    "Redirects per second compared with another build of the edge.",
+	"scale":              "Millions of links cost little more than thousands: per lookup, per page of a list, per link in memory.",
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var c commands
+	k := kong.Parse(&c, kong.Name("prove"), kong.Description("Checks the promises of Deeplink and measures it, with fleets of its own."), kong.UsageOnError())
+	if err := c.run(ctx, k); err != nil {
+		fmt.Fprintln(os.Stderr, "prove:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the selected command and records its section, also when the result contradicts the claim.
+func (c *commands) run(ctx context.Context, k *kong.Context) (err error) {
+	name, _, _ := strings.Cut(k.Command(), " <") // without the names of arguments
+	s := proof.Section{Name: name, Machine: result.ThisMachine(), Began: time.Now(), Command: "go run ./bench/prove " + strings.Join(os.Args[1:], " ")}
+	if s.Name == "speed" && c.Speed.Against != "" {
+		s.Name += " --against"
+	}
+	s.Claim = claims[s.Name]
+	if s.Commit, err = fleet.Revision(ctx, ""); err != nil {
+		s.Commit = "unknown"
+	}
+	log := io.Discard
+	if c.Log != "" {
+		file, err := os.Create(c.Log)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		log = file
+	}
+	var figures bytes.Buffer
+	k.BindTo(ctx, (*context.Context)(nil))
+	err = k.Run(&proof.Output{Writer: io.MultiWriter(os.Stdout, &figures), Log: log})
+	if c.Proofs == "" || figures.Len() == 0 || ctx.Err() != nil {
+		return err
+	}
+	s.Kept, s.Figures, s.Took = err == nil, figures.String(), time.Since(s.Began)
+	if err != nil {
+		s.Figures += "\n" + err.Error() + "\n"
+	}
+	return errors.Join(err, proof.Record(c.Proofs, s))
+}

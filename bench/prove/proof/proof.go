@@ -1,0 +1,94 @@
+// Package proof keeps bench/PROOFS.md: one section for each command of prove, which the command itself writes.
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"deeplink/bench/result"
+)
+
+// Output is where a command writes.
+type Output struct {
+	// Writer takes the tables, which are printed and become the figures of the command's section.
+	io.Writer
+	// Log takes what the programs under test write.
+	Log io.Writer
+}
+
+// Section is what one run of a command showed.
+type Section struct {
+	// Name is the command without its flags, such as "faults failover".
+	Name string
+	// Claim is what the run checks, as one sentence.
+	Claim string
+	// Kept is false if the run measured something that contradicts the claim.
+	Kept    bool
+	Figures string // in Markdown
+	Commit  string
+	Machine result.Machine
+	Began   time.Time
+	Took    time.Duration
+	Command string // as it was run
+}
+
+func (s Section) heading() string { return "## " + s.Name + "\n" }
+
+func (s Section) text() string {
+	kept := "kept"
+	if !s.Kept {
+		kept = "**not kept**"
+	}
+	m := s.Machine
+	return fmt.Sprintf("%s\n%s\n\n- Result: %s\n- Commit: %s\n- Machine: %s, %d cores, %s, %s, %s\n- Time: %s, for %s\n- Command: `%s`\n\n%s\n",
+		s.heading(), s.Claim, kept, s.Commit, m.CPU, m.Cores, m.Memory, m.Kernel, m.Go, s.Began.UTC().Format("2006-01-02 15:04 UTC"),
+		s.Took.Round(time.Second), s.Command, strings.TrimSpace(demote(s.Figures)))
+}
+
+// demote makes headings of the figures that would end the section headings of a lower level.
+func demote(figures string) string {
+	lines := strings.Split(figures, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "## ") {
+			lines[i] = "##" + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// errNoFile means that the file to write into does not exist: the working directory is not the root of the repository.
+var errNoFile = errors.New("run prove in the root of the repository, or set --proofs")
+
+// Record replaces the section of the same name in the file at path, and leaves everything else as it is. A new section becomes the last.
+func Record(path string, s Section) error {
+	old, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: %w", err, errNoFile)
+	}
+	if err != nil {
+		return err
+	}
+	// Written in one step: an interrupted run must not leave half a file.
+	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.WriteFile(temporary, []byte(replace(string(old), s)), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
+}
+
+func replace(file string, s Section) string {
+	head, rest, found := strings.Cut("\n"+file, "\n"+s.heading())
+	head = strings.TrimPrefix(head, "\n")
+	if !found {
+		return strings.TrimRight(head, "\n") + "\n\n" + s.text()
+	}
+	if _, following, more := strings.Cut("\n"+rest, "\n## "); more {
+		return strings.TrimRight(head, "\n") + "\n\n" + s.text() + "\n## " + following
+	}
+	return strings.TrimRight(head, "\n") + "\n\n" + s.text()
+}

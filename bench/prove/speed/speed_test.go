@@ -1,0 +1,157 @@
+package speed
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"deeplink/bench/prove/baseline"
+	"deeplink/bench/prove/fleet"
+	"deeplink/bench/prove/visitor"
+	"deeplink/bench/result"
+	"deeplink/shared/testkit"
+)
+
+// What is compared has to be comparable: all contenders start and redirect, nginx in the edge's place to where the edge does, with the
+// edge's headers, and it counts its clients. openField sees to all but the last.
+func TestComparedServersDoTheSame(t *testing.T) {
+	testkit.Prove(t)
+	needsTools(t, "nginx", "wrk")
+	var log bytes.Buffer
+	f, err := openField(t.Context(), 200, &log)
+	t.Cleanup(func() {
+		if err := f.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var some []contender
+	for _, c := range f.contenders {
+		if c.name == sameJobNginx || c.name == theEdge && len(c.keys) == 1 {
+			countsClients(t, c)
+			some = append(some, c)
+		}
+	}
+	f.contenders = some
+	w, err := newWrk(f.Dir, fleet.OnCore(fleet.ClientCore))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.draws = 1_000
+	file := &result.File{Machine: result.ThisMachine()}
+	command := Command{Rounds: 1, Duration: time.Second}
+	report, err := command.measure(t.Context(), f, w, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report.print(os.Stdout)
+	for _, s := range file.Series {
+		if r := s.Rounds[0]; r.Answers == 0 || r.Statuses[302] != r.Answers || r.CPU <= 0 || r.Latencies.P99 <= 0 {
+			t.Errorf("%s, %s: %+v", s.Contender, s.Scenario, r)
+		}
+	}
+}
+
+// needsTools skips the test where a program is missing, but not in CI.
+func needsTools(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := baseline.Find(name); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
+		}
+	}
+}
+
+// countsClients has one client ask for more than it may.
+func countsClients(t *testing.T, c contender) {
+	t.Helper()
+	const requests = 2_000
+	l := visitor.Line{Addr: c.addr, Timeout: 30 * time.Second}
+	if err := l.Connect(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Conn.SetDeadline(time.Now().Add(l.Timeout)); err != nil {
+		t.Fatal(err)
+	}
+	defer l.HangUp()
+	// Beside reading: neither side could go on if the other waited to be read.
+	text := strings.Repeat("GET "+c.keys[0]+" HTTP/1.1\r\nHost: "+c.addr+"\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n", requests)
+	go io.WriteString(l.Conn, text) // what is not sent is not answered
+	refused := 0
+	for range requests {
+		if err := l.Receive(); err != nil {
+			t.Fatal(err)
+		}
+		switch status := l.Response.StatusCode(); status {
+		case http.StatusTooManyRequests:
+			refused++
+		case http.StatusFound:
+		default:
+			t.Fatalf("%s: %d", c.name, status)
+		}
+	}
+	if refused == 0 {
+		t.Errorf("%s let one client ask %d times at once", c.name, requests)
+	}
+}
+
+func TestOutputOfTheLoadGeneratorIsRead(t *testing.T) {
+	t.Parallel()
+	const text = "began 1.5\nRunning 10s test @ http://127.0.0.1:1\n  1 threads and 64 connections\n" +
+		`result {"cpu":6.5,"requests":1000,"microseconds":10000000,"status":2,"connect":0,"read":3,"write":0,"timeout":1,` +
+		`"p50":400,"p90":500,"p99":900,"p999":1200,"max":5000}` + "\n"
+	round, busy, err := parseWrk([]byte(text))
+	if err != nil || busy != 0.5 || round.Answers != 1000 || round.Requests != 1004 || round.Statuses[302] != 998 || round.Rate() != 100 ||
+		round.Latencies.P999 != 1200 || round.Failures["reading"] != 3 || len(round.Failures) != 3 {
+		t.Errorf("%+v, busy %v, %v", round, busy, err)
+	}
+	if _, _, err := parseWrk([]byte("unable to connect to 127.0.0.1:1 Connection refused\n")); err == nil {
+		t.Error("nothing was said, and nothing is wrong with that")
+	}
+}
+
+func TestZipfDrawsTheFirstTheMost(t *testing.T) {
+	t.Parallel()
+	const n, draws = 100, 100_000
+	counts := make([]int, n)
+	for z := newZipf(n); counts[0] < draws/6; { // the share of the first is 0.19
+		counts[z.next()]++
+	}
+	if counts[0] < counts[9]*5 || counts[n-1] == 0 {
+		t.Errorf("the first came %d times, the tenth %d times, the last %d times", counts[0], counts[9], counts[n-1])
+	}
+}
+
+func TestOtherBuildIsComparedOverTheSameLinks(t *testing.T) {
+	t.Parallel()
+	series := func(contender, scenario string, answers int64, cpu float64) result.Series {
+		return result.Series{Contender: contender, Scenario: scenario, Rounds: []result.Round{{Answers: answers, Seconds: 1, CPU: cpu}}}
+	}
+	r := report{file: &result.File{Series: []result.Series{
+		series(theEdge, "2 links", 80, 12), series(theEdge, "1 link", 90, 10),
+		series(theEdge+" at abc", "2 links", 100, 10), series(theEdge+" at abc", "1 link", 100, 10),
+	}}, busy: make([][]float64, 4)}
+	var out strings.Builder
+	r.printRatios(&out)
+	for _, row := range []string{"| 2 links | edge at abc | 0.80 | 0.80 – 0.80 | 1.20 |", "| 1 link | edge at abc | 0.90 | 0.90 – 0.90 | 1.00 |"} {
+		if strings.Count(out.String(), row) != 1 {
+			t.Errorf("no row %q in\n%s", row, out.String())
+		}
+	}
+	if rows := strings.Count(out.String(), "\n"); rows != 5 { // an empty line, a header of two lines, two rows
+		t.Errorf("%d lines, expected 5:\n%s", rows, out.String())
+	}
+}

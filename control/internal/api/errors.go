@@ -1,0 +1,188 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"deeplink/control/internal/decode"
+	"deeplink/control/internal/session"
+	"deeplink/control/internal/store"
+	"deeplink/shared/catalog"
+	"deeplink/shared/envelope"
+	"deeplink/shared/ratelimit"
+	"deeplink/shared/strictjson"
+)
+
+// Errors of this package. The table problems has their responses.
+var (
+	errNoRoute         = errors.New("no such route")
+	errMethod          = errors.New("method not allowed")
+	errAbsoluteTarget  = errors.New("request target not in origin form")
+	errTwoLengths      = errors.New("both Content-Length and Transfer-Encoding")
+	errOldEncoding     = errors.New("Transfer-Encoding in HTTP/1.0")
+	errVersion         = errors.New("not HTTP/1")
+	errCredential      = errors.New("missing or invalid credential, or suspended organization")
+	errTier            = errors.New("wrong key tier")
+	errPlanNotSelected = errors.New("no plan selected")
+	errNoAPIAccess     = errors.New("plan without api_access")
+	errNoCustomDomains = errors.New("plan without custom_domains")
+	errRole            = errors.New("role below the minimum")
+	errUseBilling      = errors.New("paid plan not selected through checkout")
+	errNoPortal        = errors.New("no identity provider set up")
+	errNoCheckout      = errors.New("no billing page set up")
+)
+
+// errRateLimited has the time after which a retry succeeds.
+type errRateLimited struct{ wait time.Duration }
+
+func (e errRateLimited) Error() string { return "rate limited" }
+
+// problem is the response to an error: its status and the members of the envelope that depend on the error.
+type problem struct {
+	status                 int
+	message                string
+	code                   string
+	quota, feature         string
+	billingEndpoint        string
+	details                []envelope.Detail
+	challenge, causeLogged bool
+}
+
+// problems maps errors to responses. problemOf handles errors that contain values. Every other error is a 500 without details.
+var problems = []struct {
+	is error
+	problem
+}{
+	{errAbsoluteTarget, problem{status: http.StatusBadRequest, message: "The request target must be a path."}},
+	{errTwoLengths, problem{status: http.StatusBadRequest, message: "The request has both Content-Length and Transfer-Encoding."}},
+	{errOldEncoding, problem{status: http.StatusBadRequest, message: "HTTP/1.0 has no Transfer-Encoding."}},
+	{decode.ErrUnreadable, problem{status: http.StatusBadRequest, message: "The request body could not be read."}},
+	{errCredential, unauthorized},
+	{session.ErrInvalid, unauthorized},
+	{store.ErrQuotaExceeded, problem{status: http.StatusPaymentRequired, message: "The plan's number of links is used up.", code: "QUOTA_EXCEEDED", quota: "links"}},
+	{session.ErrNoOrganization, problem{status: http.StatusUnauthorized, message: "The session token has no active organization.", challenge: true}},
+	{errPlanNotSelected, problem{status: http.StatusPaymentRequired, message: "The organization has no plan selected.", code: "PLAN_NOT_SELECTED"}},
+	{store.ErrDomainQuota, problem{status: http.StatusPaymentRequired, message: fmt.Sprintf("The organization has %d custom domains, as many as it may.", store.MaxDomains), code: "QUOTA_EXCEEDED", quota: "domains"}},
+	{errTier, problem{status: http.StatusForbidden, message: "This key is not for this surface."}},
+	{errNoAPIAccess, problem{status: http.StatusForbidden, message: "The plan does not include access by API key.", code: "FEATURE_NOT_AVAILABLE", feature: "api_access"}},
+	{errNoCustomDomains, problem{status: http.StatusForbidden, message: "The plan does not include custom domains.", code: "FEATURE_NOT_AVAILABLE", feature: "custom_domains"}},
+	{errRole, problem{status: http.StatusForbidden, message: "Your role in the organization does not allow this."}},
+	{errNoRoute, problem{status: http.StatusNotFound, message: "There is nothing at this path."}},
+	{store.ErrNotFound, problem{status: http.StatusNotFound, message: "Link not found."}},
+	{store.ErrDomainNotFound, problem{status: http.StatusNotFound, message: "Domain not found."}},
+	{errMethod, problem{status: http.StatusMethodNotAllowed, message: "Method not allowed. See the Allow header."}},
+	{decode.ErrTimeout, problem{status: http.StatusRequestTimeout, message: "The request body was not sent in time."}},
+	{store.ErrShortCodeTaken, problem{status: http.StatusConflict, message: "The short code is already in use in this organization."}},
+	{store.ErrHostTaken, problem{status: http.StatusConflict, message: "The host is already in use."}},
+	{store.ErrHostOwned, problem{status: http.StatusConflict, message: "Another organization has this host, and its TXT record is still in DNS. Remove that record first: the host then moves to you after 7 days."}},
+	{store.ErrDomainInUse, problem{status: http.StatusConflict, message: "The domain still has links."}},
+	{store.ErrDomainDefault, problem{status: http.StatusConflict, message: "The default domain cannot be deleted."}},
+	{decode.ErrTooLarge, problem{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The request body is larger than %d bytes.", decode.MaxBody)}},
+	{decode.ErrMediaType, problem{status: http.StatusUnsupportedMediaType, message: "The request body must be application/json."}},
+	{errUseBilling, problem{status: http.StatusUnprocessableEntity, message: "A paid plan is selected through checkout.", code: "USE_BILLING_FLOW", billingEndpoint: billingPath}},
+	{store.ErrAppConfigMissing, problem{status: http.StatusPreconditionRequired, message: "Register an app config before the first link.", code: "APP_CONFIG_REQUIRED"}},
+	{errVersion, problem{status: http.StatusHTTPVersionNotSupported, message: "The protocol must be HTTP/1.1 or HTTP/1.0."}},
+	{errNoPortal, problem{status: http.StatusNotImplemented, message: "No identity provider is set up for the portal."}},
+	{errNoCheckout, problem{status: http.StatusNotImplemented, message: "No billing page is set up."}},
+	{store.ErrBusy, problem{status: http.StatusServiceUnavailable, message: "Too many requests of this organization or device are waiting. Retry with backoff."}},
+	{store.ErrLocked, problem{status: http.StatusServiceUnavailable, message: "What this request changes is locked by another change. Retry with backoff.", causeLogged: true}},
+	{store.ErrUnavailable, unavailable},
+	{session.ErrUnavailable, problem{status: unavailable.status, message: unavailable.message}}, // the key set logs the cause once; each token must not
+	{context.DeadlineExceeded, unavailable},
+}
+
+var (
+	unauthorized = problem{status: http.StatusUnauthorized, message: "Missing or invalid credential.", challenge: true}
+	unavailable  = problem{status: http.StatusServiceUnavailable, message: "The service is not available at the moment. Retry with backoff.", causeLogged: true}
+	internal     = problem{status: http.StatusInternalServerError, message: "Something went wrong on our side. Retry with backoff and quote the request id."}
+)
+
+// problemOf returns the response to err.
+func problemOf(err error) problem {
+	var (
+		limited errRateLimited
+		invalid catalog.Invalid
+		body    *strictjson.Error
+	)
+	switch {
+	case errors.As(err, &limited):
+		return problem{status: http.StatusTooManyRequests, message: ratelimit.Message(ratelimit.RetryAfter(limited.wait))}
+	case errors.As(err, &invalid):
+		details := make([]envelope.Detail, len(invalid.Fields))
+		for i, field := range invalid.Fields {
+			details[i] = envelope.Detail{Field: field.Field, Message: field.Message}
+		}
+		return validationFailed(details)
+	case errors.As(err, &body):
+		field := body.Field
+		if field == "" {
+			field = "body"
+		}
+		return validationFailed([]envelope.Detail{{Field: field, Message: body.Error()}})
+	}
+	for _, row := range problems {
+		if errors.Is(err, row.is) {
+			return row.problem
+		}
+	}
+	return internal
+}
+
+func validationFailed(details []envelope.Detail) problem {
+	return problem{status: http.StatusBadRequest, message: "Validation failed", details: details}
+}
+
+// respondError sends the response to err, and logs the causes that an operator must see.
+func (s *Server) respondError(x *requestState, r *http.Request, err error) {
+	aboutBody := errors.Is(err, decode.ErrTimeout) || errors.Is(err, decode.ErrUnreadable) // net/http cancels the context for these, too
+	gone := x.client.Err() != nil && !aboutBody
+	if gone && x.detached == nil {
+		// The read failed because the client disconnected.
+		panic(http.ErrAbortHandler)
+	}
+	p := problemOf(err)
+	if errors.Is(err, store.ErrLocked) {
+		s.metrics.locked.Inc()
+	}
+	if p.status == http.StatusInternalServerError || p.causeLogged {
+		s.Log.LogAttrs(r.Context(), slog.LevelError, "request failed", append(s.logAttributes(x, r),
+			slog.Int("status", p.status), slog.String("cause", err.Error()))...)
+	}
+	if gone {
+		// The client disconnected, or closed only its sending side. Without the panic, net/http would send 200 to it.
+		panic(http.ErrAbortHandler)
+	}
+	x.sendProblem(r, p)
+}
+
+// pathSent returns the path as the client sent it, neither decoded nor cleaned.
+func pathSent(r *http.Request) string {
+	switch {
+	case r.URL.Opaque != "":
+		return ""
+	case r.URL.IsAbs(): // absolute form (RFC 9112, 3.2.2)
+		return cmp.Or(r.URL.EscapedPath(), "/")
+	}
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	return path
+}
+
+// sendProblem sends the envelope of a problem.
+func (x *requestState) sendProblem(r *http.Request, p problem) {
+	requestID := ""
+	if x.fromClient {
+		requestID = x.requestID
+	}
+	e := envelope.New(p.status, p.message, pathSent(r), requestID, time.Now())
+	e.Details, e.Code, e.Quota, e.Feature, e.BillingEndpoint = p.details, p.code, p.quota, p.feature, p.billingEndpoint
+	if p.challenge {
+		x.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	x.send(p.status, envelope.ContentType, e.JSON())
+}

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-chi/chi/v5"
+
+	"deeplink/control/internal/store"
+	"deeplink/control/internal/testenv"
+	"deeplink/shared/catalog"
+	"deeplink/shared/qr"
+	"deeplink/shared/settings"
+)
+
+// FuzzBodies sends bodies to a create and an update, through everything but the key and its limit, to a real Postgres. Whatever they
+// are, the answer is not that the service failed.
+func FuzzBodies(f *testing.F) {
+	for _, hostile := range hostileBodies {
+		f.Add([]byte(hostile.body))
+	}
+	f.Add([]byte(fullLink))
+	f.Add([]byte(`{"path":"/a","tags":[],"og":{},"params":{},"domainId":null}`))
+
+	w := newTestEnv(f)
+	organization := w.Organization(catalog.Enterprise)
+	link, _, err := w.Store.CreateLink(context.Background(), testenv.Actor, organization.ID, store.Unconditional, catalog.Link{Path: "/a", IsActive: true})
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := w.server()
+	as := func(h orgHandler) http.HandlerFunc { return s.unlocked(organization, h) }
+	router := s.unlimited()
+	router.Method("POST", "/links", as(s.createLink))
+	router.Method("PATCH", "/links/{id}", as(s.updateLink))
+
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, target := range [][2]string{{"POST", "/links"}, {"PATCH", "/links/" + link.ID}} {
+			request := httptest.NewRequest(target[0], target[1], strings.NewReader(string(body)))
+			request.Header.Set("Content-Type", "application/json")
+			recorder := httptest.NewRecorder()
+			router.ServeHTTP(recorder, request)
+			r := reply{Status: recorder.Code, Header: recorder.Header(), Body: recorder.Body.Bytes()}
+			switch {
+			case r.Status == http.StatusCreated || r.Status == http.StatusOK:
+				testenv.DecodeReply[catalog.Link](t, r)
+			case r.Status < 400 || r.Status >= 500:
+				t.Errorf("%s %q: %s, expected no failure", target[0], body, r)
+			default:
+				testenv.CheckEnvelope(t, target[0], r, target[1])
+			}
+		}
+	})
+}
+
+// unlimited is a router with all that stands before keys and limits.
+func (s *Server) unlimited() *chi.Mux {
+	router := chi.NewRouter()
+	router.Use(requestID, s.accessLog, s.recoverer, timeout, s.strictPath)
+	return router
+}
+
+// unlocked answers for the organization without a key.
+func (s *Server) unlocked(organization store.CreatedOrganization, h orgHandler) http.HandlerFunc {
+	return s.handle(func(x *requestState, r *http.Request) error {
+		x.actor, x.require = testenv.Actor, store.Unconditional
+		return h(x, r, organization.Organization)
+	})
+}
+
+// FuzzReports sends bodies to the SDK's routes in the same way. What becomes of a batch adds up.
+func FuzzReports(f *testing.F) {
+	for _, bound := range sdkBounds {
+		f.Add([]byte(bound.body))
+	}
+	f.Add([]byte(`{"deviceId":"a","userId":"b","openedUrl":"https://%ff.example/a","events":[{"name":"a"},{"name":"b\u0000"},{"name":"c","x":"` + "\xff" + `"}]}`))
+	f.Add([]byte(`{"deviceId":"a","events":[{"name":"a"}],"events":[]}`))
+	w := newTestEnv(f)
+	organization := w.Organization(catalog.Enterprise)
+	s := w.server()
+	router := s.unlimited()
+	for i, h := range []sdkHandler{s.openSession, s.identifyDevice, s.clearIdentity, s.recordEvents} {
+		router.Method("POST", sdkRoutes[i].path, s.unlocked(organization, withBodyTimeout(h)))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, route := range sdkRoutes {
+			request := httptest.NewRequest("POST", route.path, strings.NewReader(string(body)))
+			request.Header.Set("Content-Type", "application/json")
+			recorder := httptest.NewRecorder()
+			router.ServeHTTP(recorder, request)
+			r := reply{Status: recorder.Code, Header: recorder.Header(), Body: recorder.Body.Bytes()}
+			switch {
+			case r.Status == http.StatusOK && route.path == "/sdk/events":
+				var members map[string]json.RawMessage
+				var sent []json.RawMessage
+				if json.Unmarshal(body, &members) != nil || json.Unmarshal(members["events"], &sent) != nil {
+					t.Fatalf("%q: %s, expected 400", body, r)
+				}
+				if got := testenv.DecodeReply[eventsResponse](t, r); got.Accepted+got.Duplicates+len(got.Rejected) != len(sent) {
+					t.Errorf("%q: %+v of %d events", body, got, len(sent))
+				}
+			case r.Status == http.StatusOK:
+			case r.Status < 400 || r.Status >= 500:
+				t.Errorf("%s %q: %s, expected no failure", route.path, body, r)
+			default:
+				testenv.CheckEnvelope(t, route.path, r, route.path)
+			}
+		}
+	})
+}
+
+// FuzzOpened reads URLs: what is taken for a short URL names a place that the database can be asked for.
+func FuzzOpened(f *testing.F) {
+	for _, seed := range []string{"https://go.example.com/ab12/code?a=b", "http://[::1%25eth0]/ab12/code", "https://a.example/code", "https://%ff.a/code", "HTTPS://A.Example.:1/C", "//a.example/c"} {
+		f.Add(seed)
+	}
+	s := newShortURLs(testLinkBase, []settings.HostName{"go2.example.com"})
+	f.Fuzz(func(t *testing.T, opened string) {
+		place, ok := s.shortURLRef(opened)
+		if !ok {
+			return
+		}
+		if (place.OrgKey == "") == (place.Host == "") || strings.ToLower(place.Code) != place.Code || !codeSegment.MatchString(place.Code) || !utf8.ValidString(place.Host) {
+			t.Errorf("%q: %+v", opened, place)
+		}
+	})
+}
+
+// FuzzQuery reads queries: what is accepted is within the bounds, what is refused is named once.
+func FuzzQuery(f *testing.F) {
+	for _, seed := range []string{"", "page=2&limit=100", "page=-1", "isActive=true&isActive=true", "search=%25&tag=%00", "channel=email&domainId=x",
+		"size=64&level=H&margin=0&fg=ffffff", "size=1e3;level=x", "%zz=1", "page=9223372036854775808"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		filter, err := readFilter(raw)
+		if err == nil && (filter.Page < 1 || filter.Page > maxPage || filter.Limit < 1 || filter.Limit > maxLimit || strings.ContainsRune(filter.Search+filter.Tag, 0)) {
+			t.Errorf("%q: accepted %+v", raw, filter)
+		}
+		once(t, raw, err)
+		options, err := readOptions(raw)
+		if err == nil {
+			if _, err := qr.SVG("https://go.example.com/ab12/abcdefgh", options); err != nil && err != qr.ErrSize {
+				t.Errorf("%q: accepted %+v: %v", raw, options, err)
+			}
+		}
+		once(t, raw, err)
+	})
+}
+
+func once(t *testing.T, raw string, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	seen := map[string]bool{}
+	for _, field := range err.(catalog.Invalid).Fields {
+		if seen[field.Field] || field.Message == "" {
+			t.Errorf("%q: %v, expected each bad parameter once", raw, err)
+		}
+		seen[field.Field] = true
+	}
+}
+
+// FuzzPlain judges paths: one that passes is the same after every cleaning that a proxy might do.
+func FuzzPlain(f *testing.F) {
+	for _, seed := range []string{"/links", "/links/", "//links", "/links/%2e%2e/x", "/a/%2F", "/links/..", "/links/.", "/links/%5c", "", "*", "/a.b/c..d"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, escaped string) {
+		if !isStrict(escaped) {
+			return
+		}
+		decoded, err := url.PathUnescape(escaped)
+		if err != nil {
+			return // net/http refuses it before
+		}
+		if path.Clean(escaped) != escaped || path.Clean(decoded) != decoded || strings.Count(decoded, "/") != strings.Count(escaped, "/") {
+			t.Errorf("%q passed, but is %q when cleaned", escaped, path.Clean(decoded))
+		}
+	})
+}
+
+// FuzzRefusal reads what is written to a connection.
+func FuzzRefusal(f *testing.F) {
+	f.Add([]byte("HTTP/1.1 400 Bad Request: cause\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"))
+	f.Add([]byte("HTTP/1.1 417 Expectation Failed\r\n"))
+	f.Add([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, written []byte) {
+		status, message, refused := parseRefusal(written)
+		if refused && (status < 400 || strings.ContainsAny(message, "\r\n")) {
+			t.Errorf("%q: taken for a refusal, %d %q", written, status, message)
+		}
+	})
+}

@@ -1,0 +1,46 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+)
+
+// pageRoutes serve static files. Browsers keep them and revalidate them with their ETag, so that a page never runs with scripts of another
+// version.
+func pageRoutes(pages []Page) []route {
+	routes := make([]route, len(pages))
+	for i, page := range pages {
+		sum := sha256.Sum256(page.Content)
+		tag := `"` + hex.EncodeToString(sum[:16]) + `"`
+		routes[i] = route{http.MethodGet, page.Path, func(x *requestState, r *http.Request) error {
+			header := x.Header()
+			header.Set("Cache-Control", "no-cache")
+			header.Set("Content-Security-Policy", page.Policy)
+			header.Set("Cross-Origin-Opener-Policy", "same-origin")
+			header.Set("ETag", tag)
+			header.Set("Referrer-Policy", "no-referrer")
+			if matches(r.Header.Values("If-None-Match"), tag) {
+				x.WriteHeader(http.StatusNotModified)
+				return nil
+			}
+			x.send(http.StatusOK, page.MediaType, page.Content)
+			return nil
+		}}
+	}
+	return routes
+}
+
+// matches reports whether an If-None-Match has the tag, by weak comparison (RFC 9110, 13.1.2).
+func matches(ifNoneMatch []string, tag string) bool {
+	for _, line := range ifNoneMatch {
+		for candidate := range strings.SplitSeq(line, ",") {
+			candidate = strings.TrimSpace(candidate)
+			if candidate == "*" || strings.TrimPrefix(candidate, "W/") == tag {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,97 @@
+// The form of a link, to make one and to change one.
+import { change } from "./api.js"
+import { openDialog } from "./dom.js"
+import { checkWeb, instant, localTime, makeForm } from "./form.js"
+import { facts } from "./session.js"
+
+const tagsOf = (text) => text.split(",").map((tag) => tag.trim()).filter((tag) => tag !== "")
+
+function checkParams(text) {
+	try {
+		const value = JSON.parse(text)
+		return value !== null && typeof value === "object" && !Array.isArray(value) ? "" : "Must be a JSON object."
+	} catch {
+		return 'Must be a JSON object, such as {"plan": "gold"}.'
+	}
+}
+
+export function createLink(domains, done) {
+	show("Create a link", "Create", {}, domains, async (values) => done(await change("POST", "/portal/links", bodyOf(values, {}))))
+}
+
+// editLink sends what was changed alone, so that another person's change to another field is kept.
+export function editLink(link, domains, done) {
+	const before = textsOf(link)
+	show("Edit the link", "Save", link, domains, async (values) => done(await change("PATCH", `/portal/links/${link.id}`, bodyOf(values, before))))
+}
+
+function show(title, verb, link, domains, save) {
+	const form = makeForm({
+		groups: groupsOf(textsOf(link), domains, link.id !== undefined), verb, cancel: () => dialog.close(),
+		submit: async (values) => {
+			await save(values)
+			dialog.close()
+		},
+	})
+	const dialog = openDialog(title, form.element, { wide: true })
+	form.input("path").focus()
+}
+
+const texts = ["path", "shortCode", "domainId", "channel", "utmSource", "utmMedium", "utmCampaign", "utmTerm", "utmContent", "fallbackUrl", "title", "templateId"]
+const previews = ["title", "description", "imageUrl"]
+
+// textsOf is a link as the form has it.
+function textsOf(link) {
+	const all = Object.fromEntries(texts.map((name) => [name, link[name] ?? ""]))
+	for (const name of previews) all[`og.${name}`] = link.og?.[name] ?? ""
+	return {
+		...all, tags: (link.tags ?? []).join(", "), expiry: localTime(link.expiry), isActive: link.isActive ?? true,
+		params: link.params ? JSON.stringify(link.params, null, 2) : "",
+	}
+}
+
+// bodyOf has what differs from before, as the interface wants it: what was emptied is null.
+function bodyOf(values, before) {
+	const body = {}
+	for (const [name, value] of Object.entries(values)) {
+		if (value === (before[name] ?? (name === "isActive" ? true : ""))) continue
+		if (name.startsWith("og.")) body.og = { ...body.og, [name.slice(3)]: value || null }
+		else if (name === "tags") body.tags = tagsOf(value)
+		else if (name === "params") body.params = value === "" ? null : JSON.parse(value)
+		else if (name === "expiry") body.expiry = instant(value) || null
+		else body[name] = value === "" ? null : value
+	}
+	return body
+}
+
+function groupsOf(link, domains, exists) {
+	const field = (name, label, more = {}) => ({ name, label, value: link[name], ...more })
+	const half = (name, label, more = {}) => field(name, label, { size: "half", ...more })
+	const filled = (...names) => names.some((name) => link[name] !== "")
+	const named = (domain) => [domain.id, domain.status === "pending" ? `${domain.host} (pending)` : domain.host]
+	const choices = exists ? domains.map(named) : [["", "Default domain"], ...domains.filter((domain) => !domain.isDefault).map(named)]
+	const campaign = ["utmSource", "utmMedium", "utmCampaign", "utmTerm", "utmContent"]
+	return [
+		{ fields: [
+			field("path", "Path in the app", { required: true, max: 2048, example: "/welcome" }),
+			field("title", "Title", { max: 255, prose: true, hint: "For you alone: visitors do not see it." }),
+			half("shortCode", "Short code", { max: 64, required: exists, pattern: facts.patterns.shortCode, wrong: "Must be 1 to 64 letters, digits, - or _, and begin with a letter or digit.", hint: exists ? null : "Left empty, one is made up." }),
+			half("domainId", "Domain", { kind: "select", options: choices }),
+			field("fallbackUrl", "Fallback address", { kind: "url", max: 2048, example: "https://example.com/welcome", hint: "Where the link leads without the app.", check: checkWeb }),
+			half("channel", "Channel", { kind: "select", options: [["", "None"], ...facts.channels.map((name) => [name, name])] }),
+			half("expiry", "Expires", { kind: "datetime-local", step: 1, hint: "In your time zone." }),
+			field("tags", "Tags", { hint: "With commas between them." }),
+			field("isActive", "Active", { kind: "checkbox", hint: "An inactive link answers that it is gone." }),
+		] },
+		{ legend: "Campaign", folds: true, open: filled(...campaign), fields: campaign.map((name) => half(name, `UTM ${name.slice(3).toLowerCase()}`, { max: 255 })) },
+		{ legend: "Preview in chats and feeds", folds: true, open: filled("og.title", "og.description", "og.imageUrl"), fields: [
+			field("og.title", "Preview title", { max: 300, prose: true }),
+			field("og.description", "Preview description", { kind: "textarea", max: 1000, prose: true }),
+			field("og.imageUrl", "Preview picture", { kind: "url", max: 2048, example: "https://example.com/picture.jpg", check: checkWeb }),
+		] },
+		{ legend: "For developers", folds: true, open: filled("templateId", "params"), fields: [
+			field("params", "Parameters", { kind: "textarea", mono: true, rows: 4, hint: "A JSON object that the app gets.", check: checkParams }),
+			field("templateId", "Template id", { max: 128 }),
+		] },
+	]
+}

@@ -1,0 +1,65 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"deeplink/shared/catalog"
+)
+
+// Requirement says what a write demands of its organization, for example a feature of its plan. The store calls it with the
+// organization's row as it is under the lock that SetPlan and SetSuspended take too. If it fails, nothing is written, and the write returns
+// an error that wraps its error.
+// A write that passed by the earlier plan is therefore committed before SetPlan returns.
+type Requirement func(catalog.Organization) error
+
+// Unconditional is the Requirement of writes that are allowed for every organization: those of operators and of background jobs.
+func Unconditional(catalog.Organization) error { return nil }
+
+const lockOrganizationSQL = organizationByIDSQL + ` for no key update`
+
+// lockOrganization makes the transaction the only one that changes keys, domains, app config or plan of the organization. Errors:
+// ErrNotFound when it does not exist, and that of require.
+func lockOrganization(ctx context.Context, tx *transaction, orgID string, require Requirement) error {
+	var o catalog.Organization
+	var batch pgx.Batch
+	batch.Queue(lockOrganizationSQL, orgID).QueryRow(func(row pgx.Row) error { return row.Scan(organizationFields(&o)...) })
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return err
+	}
+	return require(o)
+}
+
+const lockUsageSQL = `select links from link_usage where organization_id = $1 for no key update`
+
+// lockedLinks is the state of the organization that a writer of links has read under the lock.
+type lockedLinks struct {
+	organization catalog.Organization
+	used         int64
+}
+
+// queue locks the organization's links in the batch and reads their organization. It reads in a statement of its own: the statement that
+// waits for the lock would return the plan from before it waited. The batch fails with ErrNotFound when the organization does not exist.
+func (l *lockedLinks) queue(batch *pgx.Batch, orgID string) {
+	batch.Queue(lockUsageSQL, orgID).QueryRow(func(row pgx.Row) error { return row.Scan(&l.used) })
+	batch.Queue(organizationByIDSQL, orgID).QueryRow(func(row pgx.Row) error { return row.Scan(organizationFields(&l.organization)...) })
+}
+
+// full reports whether the quota of the plan is used up when more links are created in addition.
+func (l *lockedLinks) full(more int64) bool {
+	quota := terms(l.organization).Links
+	return quota != catalog.Unlimited && l.used+more >= quota
+}
+
+// lockLinks makes the transaction the only writer of the organization's links, and returns how many there are. Every write of links begins
+// with it: that makes the quota exact, and writers cannot deadlock, not even two that swap their codes. Errors: ErrNotFound when the
+// organization does not exist, and that of require.
+func lockLinks(ctx context.Context, tx *transaction, orgID string, require Requirement) (l lockedLinks, err error) {
+	var batch pgx.Batch
+	l.queue(&batch, orgID)
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return l, err
+	}
+	return l, require(l.organization)
+}

@@ -1,0 +1,82 @@
+package testkit
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"deeplink/migrations"
+	"deeplink/shared/devservers"
+)
+
+const (
+	template     = "deeplink"
+	controlLogin = "control_login"
+	edgeLogin    = "edge_login"
+)
+
+// newServer starts a server and migrates its template.
+func newServer(ctx context.Context) (_ *server, err error) {
+	if err := sweep(); err != nil {
+		return nil, err
+	}
+	// Not t.TempDir: it is closed to the user that PostgreSQL runs as when the tests run as root.
+	folder, err := os.MkdirTemp("", folderPrefix()+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return nil, err
+	}
+	postgres, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: folder})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	s := &server{postgres: postgres, folder: folder, password: rand.Text()}
+	if err := s.prepare(ctx); err != nil {
+		s.remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare makes the template and, after the migrations made the groups, the logins.
+func (s *server) prepare(ctx context.Context) error {
+	if err := s.exec(ctx, "postgres", "create database "+template); err != nil {
+		return err
+	}
+	if _, err := migrations.Up(ctx, s.address(template, nil)); err != nil {
+		return err
+	}
+	for login, group := range map[string]string{controlLogin: "deeplink_control", edgeLogin: "deeplink_edge"} {
+		statement := fmt.Sprintf("create role %s login password '%s' in role %s", login, s.password, group)
+		if err := s.exec(ctx, "postgres", statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func folderPrefix() string {
+	return fmt.Sprintf("deeplink-testkit-%d-", os.Getuid())
+}
+
+// sweep deletes the folders of test binaries that were killed before they could.
+func sweep() error {
+	folders, err := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix()+"*"))
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix()), "-")
+		pid, err := strconv.Atoi(owner)
+		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			// Another binary may be deleting it too.
+			_ = os.RemoveAll(folder)
+		}
+	}
+	return nil
+}
