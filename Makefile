@@ -3,65 +3,69 @@
 GO ?= go
 TEST := $(GO) test -shuffle=on -timeout 30m
 SERVERS := deploy/local/install.sh postgresql redis
-# What tests drive besides.
+# Programs that the second tier of tests uses.
 DRIVEN := deploy/local/install.sh chromium nginx wrk
-# These take all cores, for Chromium, compilers and whole fleets, or count by the second what has to be done in time: each runs alone.
-ALONE := ./control ./edge ./bench/... ./deploy/local ./deploy/examples ./shared/testbrowser
-OTHERS := $$($(GO) list ./... | grep -vE '^deeplink/(control|edge|bench|bench/.*|deploy/local|deploy/examples|shared/testbrowser)$$')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test race check deps rules manifests fuzz vuln bench migrate
+.PHONY: help run test prove race check format deps rules manifests clients openapi fuzz vuln bench migrate
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-run: ## serve all of it from here: PostgreSQL, Redis, control, two edges, a demo organization
+run: ## start everything on this machine: PostgreSQL, Redis, control, two edges, a demo organization
 	@$(SERVERS)
 	@$(GO) build -o "$${RUN_DIR:-.run}/bin/local" ./deploy/local && exec "$${RUN_DIR:-.run}/bin/local"
 
-test: ## every test, with a private PostgreSQL and Redis
+test: ## the first tier of tests: a private PostgreSQL and Redis, nothing else
+	@$(SERVERS)
+	$(TEST) -short ./...
+
+race: ## the first tier under the race detector
+	@$(SERVERS)
+	$(TEST) -short -race ./...
+
+# One package at a time: each of these tests takes all cores.
+prove: ## the second tier: whole fleets, faults, broken builds, pages in Chromium
 	@$(SERVERS)
 	@$(DRIVEN)
-	$(TEST) $(OTHERS)
-	$(TEST) -p 1 $(ALONE)
+	$(TEST) -p 1 -run "$$(.ci/proofs)" $$(.ci/proofs packages)
 
-# Pages run in Chromium, and whole fleets and broken builds in processes of their own: there the detector sees nothing.
-ELSEWHERE := InChromium|NoFaultMakes|NothingThatGoesWrong|NoEdgeAnswers|NoFailoverLoses|NoSiegeLoses|EveryPatchFits|RunThroughARestore|ContendersDoTheSame
-
-race: ## the tests under the race detector, but those of pages, whole fleets and broken builds
-	@$(SERVERS)
-	@$(DRIVEN)
-	$(TEST) -race $(OTHERS)
-	$(TEST) -race -p 1 -skip '$(ELSEWHERE)' $(ALONE)
-
-check: deps rules manifests race ## format, vet, staticcheck, imports, alerts, manifests, race, the commands of the documents
-	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+check: format deps rules manifests ## format, vet, staticcheck, imports, alerts, manifests, the commands of the documents
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 	.ci/docs
 
-deps: ## refuse imports on the wrong side
+format: ## refuse Go files that gofmt would change
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+
+deps: ## check which package imports which
 	.ci/deps
 
-rules: ## the alerts, their tests and the dashboard's queries, by promtool
+rules: ## check the alerts, their tests and the dashboard's queries with promtool
 	@deploy/local/install.sh promtool
 	.ci/rules
 
-manifests: ## what deploy/ gives to Kubernetes, Compose, systemd, nginx, Caddy and HAProxy, read by them
+manifests: ## check the files of deploy/ with Kubernetes, Compose, systemd, nginx, Caddy and HAProxy
 	@deploy/local/install.sh nginx haproxy caddy systemd-analyze
 	.ci/manifests/check
 
-fuzz: ## each fuzz target for FUZZTIME (10s)
+clients: ## check the clients for apps: the web client's types, the Android client on a JVM (needs the npm registry)
+	.ci/clients
+
+openapi: ## check openapi.yaml with a linter and with generated clients for TypeScript and Go (needs the npm registry)
+	.ci/openapi
+
+fuzz: ## run each fuzz target for FUZZTIME (10s)
 	.ci/fuzz
 
-vuln: ## known vulnerabilities in what is called, by the Go team's database (needs vuln.go.dev)
+vuln: ## look for known vulnerabilities in the code that is called (needs vuln.go.dev)
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
 
-bench: ## benchmarks of the hot path and the freshness run
+bench: ## run the benchmarks of the hot path and the freshness run
 	@$(SERVERS)
-	$(GO) test -run '^$$' -bench . -benchmem ./edge ./shared/ratelimit ./shared/matchtoken
-	$(GO) run ./bench freshness
+	$(GO) test -run '^$$' -bench . -benchmem ./edge ./shared/ratelimit ./edge/internal/matchtoken
+	$(GO) run ./bench/prove faults freshness
 
 migrate: ## bring the database of DATABASE_URL up to date
 	$(GO) run ./control migrate

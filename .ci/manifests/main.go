@@ -1,100 +1,61 @@
-// Command manifests reads what deploy/ gives to Kubernetes and Docker Compose, by their own libraries. Of Kubernetes' files kustomize
-// builds each folder, and what comes out is decoded into the types of the API, as strictly as the API does when it is told to: they refuse
-// a field that they do not know and one given twice.
+// Command manifests reads the files of deploy/ for Docker Compose, Kubernetes and Prometheus with the libraries of those programs, and
+// checks that the parts fit each other: published ports, network policies, jobs, secrets, the example overlay, the scrape targets and the image versions.
 //
-//	manifests COMPOSE-FILE KUBERNETES-FOLDER|KUBERNETES-FILE...
+// kustomize builds each Kubernetes folder. The result is decoded into the types of the API, which refuse an unknown field and a field
+// given twice.
+//
+//	manifests DEPLOY-FOLDER
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-
-	apps "k8s.io/api/apps/v1"
-	batch "k8s.io/api/batch/v1"
-	core "k8s.io/api/core/v1"
-	networking "k8s.io/api/networking/v1"
-	policy "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/json"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"path/filepath"
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: manifests COMPOSE-FILE KUBERNETES-FOLDER|KUBERNETES-FILE...")
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: manifests DEPLOY-FOLDER")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2:]); err != nil {
-		fmt.Fprintln(os.Stderr, "manifests:", err)
+	if err := run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(compose string, paths []string) error {
-	services, err := checkCompose(compose)
+// run reports all problems, not only the first one.
+func run(folder string) error {
+	deploy, err := filepath.Abs(folder)
 	if err != nil {
-		return fmt.Errorf("%s: %w", compose, err)
+		return err
 	}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		apps.AddToScheme, batch.AddToScheme, core.AddToScheme, networking.AddToScheme, policy.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return err
-		}
+	project, composeErr := loadCompose(filepath.Join(deploy, "compose.yaml"))
+	demo, demoErr := loadCompose(filepath.Join(deploy, "compose.demo.yaml"))
+	cluster, clusterErr := loadCluster(filepath.Join(deploy, "kubernetes"))
+	if err := errors.Join(composeErr, demoErr, clusterErr); err != nil {
+		return err
 	}
-	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
-	objects := 0
-	for _, path := range paths {
-		text, err := read(path)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		n, err := decode(decoder, text)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		objects += n
+	dockerfile := filepath.Join(deploy, "Dockerfile")
+	if err := errors.Join(
+		checkCompose(project),
+		checkDemo(demo),
+		checkBuilds(dockerfile, project, demo),
+		checkScrapeTargets(project, filepath.Join(deploy, "prometheus", "prometheus.example.yml")),
+		checkCluster(cluster),
+		checkNetwork(cluster),
+		checkImages(cluster, dockerfile, project, demo),
+	); err != nil {
+		return err
 	}
-	fmt.Printf("%d services of Compose, %d objects of Kubernetes\n", services, objects)
+	fmt.Printf("%d services of Compose, %d objects of Kubernetes\n", len(project.Services)+len(demo.Services), cluster.count())
 	return nil
 }
 
-// read returns the file, or what kustomize makes of the folder.
-func read(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return os.ReadFile(path)
-	}
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), path)
-	if err != nil {
-		return nil, err
-	}
-	return built.AsYaml()
-}
+// problems collects the findings of a check.
+type problems []error
 
-// decode reads all objects of a file and returns how many there are.
-func decode(decoder runtime.Decoder, text []byte) (objects int, err error) {
-	documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(text)))
-	defer documents.Close()
-	for one := make([]byte, len(text)); ; objects++ {
-		n, err := documents.Read(one)
-		if errors.Is(err, io.EOF) {
-			return objects, nil
-		}
-		if err != nil {
-			return objects, err
-		}
-		if _, kind, err := decoder.Decode(one[:n], nil, nil); err != nil {
-			return objects, fmt.Errorf("%v: %w", kind, err)
-		}
-	}
-}
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
+
+func (p problems) err() error { return errors.Join(p...) }
