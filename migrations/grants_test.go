@@ -43,7 +43,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`select anonymize_events(gen_random_uuid(), '{d}', 'u', now(), gen_random_uuid(), now(), gen_random_uuid())`,
 			`select open_transactions('1 hour')`, `select hidden_sessions()`,
 			`select id from devices`, `select user_id from identities`, `select id from sessions`, `select id from events`, `select id from event_ids`,
-			`select domain_id from domain_transfers`, `select lost_at from domains`,
+			`select domain_id from domain_transfers`, `select lost_at from domains`, `select external_id from links`, `select body from idempotency_keys`, `select key from signing_keys`,
 			`insert into events (id) values (gen_random_uuid())`, `select make_event_partitions(1)`, `select drop_event_partitions('400 days')`,
 			`insert into api_keys (id) values (gen_random_uuid())`, `select version_id from goose_db_version`, `create table x (y int)`,
 			`alter table links disable trigger all`, `set session_replication_role = replica`, `set role deeplink_control`,
@@ -72,6 +72,11 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`insert into domain_transfers (domain_id, owner_id, host, started_at, completes_at, check_at)
 			 values ('20000000-0000-4000-8000-000000000004', '20000000-0000-4000-8000-000000000003', 'go.acme.example', now(), now(), now())`,
 			`update domain_transfers set check_at = now()`, `select host from domain_transfers`, `delete from domain_transfers`,
+			`insert into idempotency_keys (organization_id, scope, fingerprint, status, body, xid, is_create, is_bulk)
+			 values ('10000000-0000-4000-8000-000000000001', sha256('a'), sha256('b'), 201, '{}', pg_current_xact_id(), true, false)
+			 on conflict (organization_id, scope) do update set body = excluded.body`,
+			`select body from idempotency_keys`, `delete from idempotency_keys`, `insert into signing_keys (name, key) values ('cursor', sha256('c'))`,
+			`select key from signing_keys`, `update links set external_id = 'x' where id = '40000000-0000-4000-8000-000000000001'`,
 			`update links set title = 'x'`, `update organizations set suspended = true`, `delete from app_configs`, `select plan from organizations`,
 		},
 		refused: []string{
@@ -85,7 +90,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`delete from organizations`, `truncate links`, `create table x (y int)`, `alter table links disable trigger all`,
 			`set session_replication_role = replica`, `set role deeplink_edge`, `delete from link_usage`,
 			`update events set name = 'x'`, `delete from events`, `truncate events`, `drop table events`, `truncate devices`, `truncate identities`, `update event_ids set id = id`,
-			`update events set device_id = ''`,
+			`update events set device_id = ''`, `update signing_keys set key = sha256('d')`, `delete from signing_keys`, `truncate idempotency_keys`,
 		},
 	},
 }

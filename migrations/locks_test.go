@@ -172,7 +172,7 @@ func (h countingHandler) Handle(context.Context, slog.Record) error {
 // TestMigrationsOfPolledTablesWaitForATenthOfASecond has those that were looked at by hand.
 func TestMigrationsOfPolledTablesWaitForATenthOfASecond(t *testing.T) {
 	t.Parallel()
-	for version := int64(1); version <= 18; version++ {
+	for version := int64(1); version <= 20; version++ {
 		expected := postgres.LockTimeout
 		if slices.Contains([]int64{4, 5, 6, 13}, version) {
 			expected = 100 * time.Millisecond

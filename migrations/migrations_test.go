@@ -131,6 +131,11 @@ var seeds = map[int64]string{
 	14: `
 		insert into domain_transfers (domain_id, owner_id, host, started_at, completes_at, check_at) values
 			('20000000-0000-4000-8000-000000000002', '20000000-0000-4000-8000-000000000009', 'go.acme.example', now(), now() + interval '7 days', now());`,
+	20: `
+		update links set external_id = 'sku-1' where short_code = 'One';
+		insert into signing_keys (name, key) values ('cursor', sha256('x'));
+		insert into idempotency_keys (organization_id, scope, fingerprint, status, body, xid, is_create, is_bulk) values
+			('10000000-0000-4000-8000-000000000001', sha256('a'), sha256('b'), 201, '{}', pg_current_xact_id(), true, false);`,
 }
 
 func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {

@@ -100,6 +100,7 @@ var neededPrivileges = map[string][]string{
 	"changes": {"SELECT", "DELETE"}, "deleted_links": {"SELECT", "DELETE"}, "edges": {"SELECT", "DELETE"}, "match_redemptions": {"SELECT", "DELETE"},
 	"audit_log": {"SELECT"}, "devices": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "identities": {"SELECT", "INSERT", "UPDATE", "DELETE"},
 	"sessions": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "events": {"SELECT", "INSERT"}, "event_ids": {"SELECT", "INSERT", "DELETE"},
+	"idempotency_keys": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "signing_keys": {"SELECT", "INSERT"},
 	"goose_db_version": {"SELECT"},
 }
 
@@ -151,7 +152,7 @@ const searchIndexesSQL = `
 
 // neededIndexes are the indexes without which lists and searches read all links of an organization, and the purge of identities all devices.
 var neededIndexes = []string{
-	"links_short_code", "links_newest", "links_text", "links_tags", "links_channel_newest", "links_domain_newest", "devices_user",
+	"links_short_code", "links_newest", "links_text", "links_tags", "links_channel_newest", "links_domain_newest", "links_external_id", "devices_user",
 }
 
 // BadIndexes returns the indexes that are missing or invalid after an interrupted build.
