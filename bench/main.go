@@ -1,5 +1,5 @@
-// Command bench load-tests a Deeplink deployment: load sends requests and checks thresholds, compare compares two results, fill puts
-// links into a database. What maintainers measure and prove is in deeplink/bench/prove.
+// Command bench load-tests a Deeplink deployment: load sends requests and checks thresholds, compare compares two results, fill inserts
+// links into a database. The measurements and proofs of maintainers are in deeplink/bench/prove.
 package main
 
 import (

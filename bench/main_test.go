@@ -19,7 +19,7 @@ import (
 	"deeplink/shared/devservers"
 )
 
-// TestMain runs the program itself where a test asks for it, so that exit statuses are those of a process.
+// TestMain runs the program itself if a test asks for it, so that exit statuses are those of a process.
 func TestMain(m *testing.M) {
 	if os.Getenv("RUN_BENCH") != "" {
 		main()
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bench runs the program and returns its exit status and what it printed.
+// bench runs the program and returns its exit status and output.
 func bench(t *testing.T, arguments ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], arguments...)
@@ -42,7 +42,7 @@ func bench(t *testing.T, arguments ...string) (status int, stdout, stderr string
 	return command.ProcessState.ExitCode(), out.String(), errOut.String()
 }
 
-// serve starts a server that gives the n-th request the status that statusOf returns.
+// serve starts a server that responds to the n-th request with the status that statusOf returns.
 func serve(t *testing.T, statusOf func(n int64) int) (url string) {
 	t.Helper()
 	var n atomic.Int64
@@ -93,7 +93,7 @@ func TestExitStatusTellsWhichThresholdWasMissed(t *testing.T) {
 			arguments := append([]string{"load", "--base", c.base, "--prefix", "/x", "-n", "200", "-c", "4", "--warmup", "0s", "--timeout", "30s"},
 				strings.Fields(c.flags)...)
 			status, stdout, stderr := bench(t, arguments...)
-			if (status != c.status && !(c.status == 1 && status == 80)) || !strings.Contains(stderr, c.reason) { // 80 is kong's for wrong flags
+			if (status != c.status && !(c.status == 1 && status == 80)) || !strings.Contains(stderr, c.reason) { // 80 is kong's status for wrong flags
 				t.Errorf("exit status %d, expected %d with %q\n%s%s", status, c.status, c.reason, stdout, stderr)
 			}
 		})
@@ -126,7 +126,7 @@ func TestStaleResponseHasAnExitStatusOfItsOwn(t *testing.T) {
 	t.Parallel()
 	var created atomic.Int64
 	status, stdout, stderr := bench(t, "load", "delete", "-d", "300ms", "--warmup", "0s", "--timeout", "10s", "--server-key", "svc_api_x",
-		"--api", control(t, "demo", &created), "--base", serve(t, always(302))) // an edge that never forgets
+		"--api", control(t, "demo", &created), "--base", serve(t, always(302))) // an edge that serves deleted links
 	if status != 4 || created.Load() == 0 || !strings.Contains(stderr, "stale") {
 		t.Errorf("exit status %d after %d links, expected 4\n%s%s", status, created.Load(), stdout, stderr)
 	}

@@ -10,7 +10,7 @@ import (
 	"deeplink/bench/result"
 )
 
-// resultsAt are results of rounds that began at the seconds given, with 100 answers a second each, or 80 in place of them.
+// resultsAt returns rounds that began at the given seconds, with 100 responses per second each, or 80 instead.
 func resultsAt(contender string, answers int64, seconds ...int64) *result.File {
 	s := result.Series{Contender: contender, Scenario: "redirect"}
 	for _, second := range seconds {
@@ -30,9 +30,9 @@ func TestCompareWarnsOfMisleadingRatios(t *testing.T) {
 		says []string
 	}{
 		{"in turn", resultsAt("a", 80, 2, 4), nil},
-		{"in turn, of another name", resultsAt("b", 80, 2, 4), nil},
+		{"in turn, under another name", resultsAt("b", 80, 2, 4), nil},
 		{"one after the other", resultsAt("a", 80, 5, 6), []string{turns}},
-		{"at no time that is known", resultsAt("a", 80, time.Time{}.Unix(), time.Time{}.Unix()), []string{turns}},
+		{"at unknown times", resultsAt("a", 80, time.Time{}.Unix(), time.Time{}.Unix()), []string{turns}},
 		{"one round", resultsAt("a", 80, 2), []string{turns, one, "2 rounds and 1"}},
 		{"elsewhere", elsewhere, []string{machine}},
 	} {
@@ -41,7 +41,7 @@ func TestCompareWarnsOfMisleadingRatios(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(out.String(), "0.800") {
-			t.Errorf("%s: 80 to 100 answers a second:\n%s", c.name, out.String())
+			t.Errorf("%s: 80 to 100 responses per second:\n%s", c.name, out.String())
 		}
 		for _, warning := range []string{turns, one, machine, "2 rounds and 1"} {
 			if strings.Contains(out.String(), warning) != slices.Contains(c.says, warning) {
@@ -52,6 +52,6 @@ func TestCompareWarnsOfMisleadingRatios(t *testing.T) {
 	other := resultsAt("a", 80, 2)
 	other.Series[0].Scenario = "zipf"
 	if err := Results(new(bytes.Buffer), resultsAt("a", 100, 1), other); err == nil {
-		t.Error("nothing in common is no comparison")
+		t.Error("no error without a common scenario")
 	}
 }

@@ -1,5 +1,5 @@
-// Package fill is `bench fill`: it puts any number of links into a database (load.go copies them, link.go generates them,
-// organizations.go creates their organizations, indexes.go makes millions of links faster).
+// Package fill is `bench fill`: it inserts any number of links into a database (load.go copies them, link.go generates them,
+// organizations.go creates their organizations, indexes.go speeds up millions of links).
 package fill
 
 import (
@@ -32,17 +32,17 @@ type Command struct {
 	Audit         bool   `default:"true" negatable:"" help:"Add an audit entry for each link, as the API does."`
 }
 
-// filled is what a run made, and what it prints.
+// filled is the result of a run, which is printed.
 type filled struct {
 	Links         int     `json:"links"`
 	Organizations int     `json:"organizations"`
 	Seconds       float64 `json:"seconds"`
 	Largest       Tenancy `json:"largest"`
-	// Unheard are edges that may not know of the new links yet, because they could not be heard of.
+	// Unheard lists edges that may not know of the new links yet, because they did not acknowledge them.
 	Unheard []string `json:"unheard"`
 }
 
-// Run prints what was made as JSON.
+// Run prints the result as JSON.
 func (c Command) Run(ctx context.Context) error {
 	if !c.Yes && c.Org != confirm.DemoOrganization {
 		where := "new organizations"
@@ -62,7 +62,7 @@ func (c Command) Run(ctx context.Context) error {
 	return encoder.Encode(result)
 }
 
-// Fill makes the links. How far it is is shown on terminal if that is one.
+// Fill creates the links. It shows its progress on terminal, if that is one.
 func (c Command) Fill(ctx context.Context, terminal *os.File) (result filled, err error) {
 	began := time.Now()
 	if c.Links < 1 || c.Org == "" && (c.Organizations < 1 || c.Organizations > c.Links) {
@@ -88,14 +88,14 @@ func (c Command) Fill(ctx context.Context, terminal *os.File) (result filled, er
 	}
 	l := loader{owner: owner, tenants: tenants, keys: keys, audit: c.Audit, made: progress.Bar(c.Links, "links", terminal)}
 	if err := errors.Join(c.indexed(ctx, owner, l.load), closeKeys()); err != nil {
-		// Of a COPY that is cut off pgx says only that the connection is closed.
+		// For a canceled COPY, pgx reports only that the connection is closed.
 		return result, errors.Join(err, ctx.Err())
 	}
 	result = filled{Links: c.Links, Organizations: len(tenants), Largest: *tenants[0]}
 	if result.Unheard, err = l.awaitEdges(ctx); err != nil {
 		return result, err
 	}
-	// Not analyze alone: what PostgreSQL vacuums by itself after so many inserts, it would vacuum in the middle of a measurement.
+	// Not ANALYZE alone: otherwise autovacuum would run after that many inserts, in the middle of a measurement.
 	if _, err := owner.Exec(ctx, `vacuum (analyze)`); err != nil {
 		return result, fmt.Errorf("vacuum: %w", err)
 	}
@@ -103,7 +103,7 @@ func (c Command) Fill(ctx context.Context, terminal *os.File) (result filled, er
 	return result, nil
 }
 
-// Organizations makes organizations with so many links each, and returns them. How far it is goes to the terminal.
+// Organizations creates organizations with that many links each, and returns them. It shows its progress on the terminal.
 func Organizations(ctx context.Context, owner *pgx.Conn, sizes []int) ([]*Tenancy, error) {
 	tenants, err := newTenancies(ctx, owner, sizes)
 	if err != nil {
@@ -130,7 +130,7 @@ func createKeys(path string) (keys io.Writer, closeAll func() error, err error) 
 	return buffered, func() error { return errors.Join(buffered.Flush(), file.Close()) }, nil
 }
 
-// ReadKeys reads what was written to --keys.
+// ReadKeys reads a file that --keys wrote.
 func ReadKeys(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	return strings.Fields(string(text)), err
@@ -151,7 +151,7 @@ func zipfSizes(n, m int) []int {
 	return sizes
 }
 
-var errTenancy = errors.New("the organization cannot have these links")
+var errTenancy = errors.New("the organization cannot hold these links")
 
 const selectTenancySQL = `
 	select o.id, coalesce(o.external_id, ''), o.plan, d.id,
@@ -161,8 +161,8 @@ const selectTenancySQL = `
 	from organizations o join domains d on d.organization_id = o.id and d.host is null
 	where o.org_key = $1 and not o.suspended`
 
-// existingTenancy returns an organization that takes n links. What the API would refuse is refused: without a plan or an app config
-// there are no links.
+// existingTenancy returns an existing organization that takes n links. It refuses what the API would refuse: an organization without a plan
+// or an app config has no links.
 func existingTenancy(ctx context.Context, owner *pgx.Conn, key string, n int) ([]*Tenancy, error) {
 	t := &Tenancy{Key: key, Links: n}
 	var registered bool
@@ -178,7 +178,7 @@ func existingTenancy(ctx context.Context, owner *pgx.Conn, key string, n int) ([
 	return []*Tenancy{t}, nil
 }
 
-// room returns how many more links an organization that has some may have, and whether that is bounded at all.
+// room returns how many more links an organization may have, and whether that is bounded at all.
 func (t *Tenancy) room(has int64) (int64, bool) {
 	quota := t.plan.Terms().Links
 	return quota - has, quota != catalog.Unlimited

@@ -12,13 +12,13 @@ import (
 	"deeplink/shared/postgres"
 )
 
-// An entry of a search index goes into some sixty places of a tree: all of them at once, in order, is faster.
+// An entry of a search index goes into about sixty places of a tree; inserting all entries at once, in order, is faster.
 const searchIndexesSQL = `
 	select c.relname, pg_get_indexdef(c.oid)
 	from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam
 	where i.indrelid = 'links'::regclass and a.amname = 'gin'`
 
-// indexed calls load, with --rebuild while there are no search indexes. They come back however load ends, unless this process is killed.
+// indexed calls load, with --rebuild while there are no search indexes. It restores them however load ends, unless this process is killed.
 func (c Command) indexed(ctx context.Context, owner *pgx.Conn, load func(context.Context) error) (err error) {
 	if !c.Rebuild {
 		return load(ctx)
@@ -38,7 +38,7 @@ func (c Command) indexed(ctx context.Context, owner *pgx.Conn, load func(context
 	return load(ctx)
 }
 
-// buildIndexes works on a connection of its own: one on which a statement was given up is closed.
+// buildIndexes uses a new connection: pgx closes a connection on which a statement was canceled.
 func buildIndexes(ctx context.Context, database string, definitions map[string]string) error {
 	owner, err := pgx.Connect(ctx, database)
 	if err != nil {
@@ -58,11 +58,11 @@ func buildIndexes(ctx context.Context, database string, definitions map[string]s
 	return errors.Join(errs...)
 }
 
-// lockPatience is how long a change of the schema is tried again while other transactions hold the locks that it needs.
+// lockPatience is how long a schema change is retried while other transactions hold the locks that it needs.
 const lockPatience = 10 * time.Minute
 
-// changeSchema runs one statement that changes the schema. It waits for its locks as migrations do, so that requests do not queue behind it
-// for longer.
+// changeSchema runs one schema change. It waits for its locks as briefly as migrations do, so that requests do not queue behind it for
+// longer.
 func changeSchema(ctx context.Context, owner *pgx.Conn, statement string) error {
 	return postgres.RetryLocks(ctx, lockPatience, func() error {
 		return pgx.BeginFunc(ctx, owner, func(tx pgx.Tx) error {

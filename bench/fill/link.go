@@ -10,7 +10,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// The words of links that are made up.
+// The words of generated links.
 var (
 	fillSections = []string{"sale", "products", "stories", "events", "collections", "articles", "offers", "guides"}
 	fillWords    = []string{
@@ -22,11 +22,11 @@ var (
 	fillChannels = []string{"email", "instagram", "push", "qr", "affiliate", "web"}
 )
 
-// The shortest and the longest fallback URL of a link that is made up.
+// The lengths of the shortest and the longest fallback URL of a generated link.
 const minFallback, maxFallback = 40, 90
 
-// newFilledLink makes a link up as a client would send it, the n-th of its run: fields of usual lengths, of which most links have some.
-// It is active, and what expires does so within a year, so that every one of them resolves.
+// newFilledLink generates the n-th link of a run as a client would send it, with fields of usual lengths, some of which most links have.
+// The link is active and expires, if at all, within a year, so that every one of them resolves.
 func newFilledLink(n int, now time.Time) catalog.Link {
 	slug := fillSlug(rand.IntN(2) + 1)
 	l := catalog.Link{
@@ -87,7 +87,7 @@ func fillFallback(n int) string {
 	return url.String()
 }
 
-// fillTags returns one to three, each once.
+// fillTags returns one to three different tags.
 func fillTags() []string {
 	tags := make([]string, 1+rand.IntN(3))
 	for i, at := range rand.Perm(len(fillWords))[:len(tags)] {
@@ -98,5 +98,5 @@ func fillTags() []string {
 
 func oneOf(from []string) string { return from[rand.IntN(len(from))] }
 
-// sometimes is true with a probability.
+// sometimes is true with the given probability.
 func sometimes(probability float64) bool { return rand.Float64() < probability }

@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// fillBatch is how many links one transaction makes: enough that its own cost does not count, few enough that those who wait for
-	// its locks wait a second or two.
+	// fillBatch is how many links one transaction creates: enough to make the cost of a transaction negligible, few enough that other
+	// writers wait a second or two for its locks.
 	fillBatch = 50_000
-	// fillTries bounds how often other codes are drawn for a batch. With a million links in an organization, one batch in ten meets a
-	// code that is taken.
+	// fillTries bounds how often a batch draws other codes. With a million links in an organization, one batch in ten draws a code that
+	// exists.
 	fillTries = 8
-	// edgePatience is how long edges are waited for: those that can reach PostgreSQL have polled by then, and those that cannot have
-	// no lease any more.
+	// edgePatience is how long to wait for edges: by then, edges that reach PostgreSQL have polled, and the others have no lease.
 	edgePatience = lease + lease/100 + 10*time.Millisecond
 	// lease is the default of EDGE_LEASE.
 	lease = 2 * time.Second
 )
 
-// loader copies links into the table. All triggers fire: they count the links for the quotas, give them their versions and stamps, and
-// tell the edges what to forget. One statement that touches thousands of codes names the organizations instead, and one of very many
-// organizations everything, so that edges which run meanwhile begin anew with each batch, but answer 404 for no link that is there.
+// loader copies links into the table. All triggers fire: they count the links for the quotas, assign versions and stamps, and record what
+// the edges must drop. A statement that affects thousands of codes records the organizations instead, and one that affects very many
+// organizations records everything. Edges that run meanwhile therefore drop much of their cache with each batch, but never serve a 404 for
+// an existing link.
 type loader struct {
 	owner   *pgx.Conn
 	tenants []*Tenancy
@@ -41,19 +41,19 @@ type loader struct {
 	audit   bool
 	made    *progressbar.ProgressBar
 
-	n   int    // links made
-	xid uint64 // the last transaction
+	n   int    // number of created links
+	xid uint64 // id of the last transaction
 }
 
-// madeLink is a link of the batch that is being made.
+// madeLink is a link of the current batch.
 type madeLink struct {
 	tenant *Tenancy
 	id     [16]byte
 	code   string
 }
 
-// load makes the links of all tenants in an order without order: those of an organization lie apart in the table, as they do where
-// many organizations make them day by day.
+// load creates the links of all tenants in random order: links of an organization are scattered over the table, as when many organizations
+// create them day by day.
 func (l *loader) load(ctx context.Context) error {
 	var order []int32
 	for i, t := range l.tenants {
@@ -71,13 +71,13 @@ func (l *loader) load(ctx context.Context) error {
 			}
 		}
 		l.n += len(batch)
-		_ = l.made.Add(len(batch)) // a terminal that cannot be written to changes nothing
+		_ = l.made.Add(len(batch)) // a failed write to the terminal is harmless
 	}
 	_ = l.made.Finish()
 	return nil
 }
 
-// tryBatch makes a link for each tenant named, again with other codes when one was taken.
+// tryBatch creates a link for each tenant, and retries with other codes if one already exists.
 func (l *loader) tryBatch(ctx context.Context, batch []int32) (made []madeLink, err error) {
 	for range fillTries {
 		err = pgx.BeginFunc(ctx, l.owner, func(tx pgx.Tx) error {
@@ -110,8 +110,7 @@ func (l *loader) makeBatch(ctx context.Context, tx pgx.Tx, batch []int32) ([]mad
 	return made, tx.QueryRow(ctx, `select pg_current_xact_id()`).Scan(&l.xid)
 }
 
-// lock begins as every write of links does: with the counters, always in the same order, or writers would deadlock. What is counted
-// then is exact.
+// lock starts as every write of links does: it locks the counters in the same order, or writers would deadlock. The counts are then exact.
 func (l *loader) lock(ctx context.Context, tx pgx.Tx, batch []int32) error {
 	more := make(map[[16]byte]int64)
 	tenants := make(map[[16]byte]*Tenancy)
@@ -173,7 +172,7 @@ func linkRow(t *Tenancy, id [16]byte, l catalog.Link) []any {
 		l.FallbackURL, og.Title, og.Description, og.ImageURL, l.Title, l.Tags, expiry, l.TemplateID, []byte(l.Params), l.IsActive}
 }
 
-// copyEntries enters the links in the audit trail, as an operator's.
+// copyEntries adds audit entries for the links, with an operator as the actor.
 func copyEntries(ctx context.Context, tx pgx.Tx, made []madeLink) error {
 	i := 0
 	columns := []string{"id", "organization_id", "actor_type", "actor_id", "action", "target_type", "target_id", "detail"}
@@ -190,8 +189,8 @@ func copyEntries(ctx context.Context, tx pgx.Tx, made []madeLink) error {
 	return err
 }
 
-// awaitEdges waits until every edge has applied what the last transaction changed, and returns those that were not heard of. What they
-// hold from before they may answer for EDGE_STALE_IF_ERROR at most.
+// awaitEdges waits until every edge has applied the last transaction, and returns those that have not. These may serve older entries for at
+// most EDGE_STALE_IF_ERROR.
 func (l *loader) awaitEdges(ctx context.Context) (unheard []string, err error) {
 	for deadline, last := time.Now().Add(edgePatience), false; ; pause(ctx, 20*time.Millisecond) {
 		rows, _ := l.owner.Query(ctx, `
@@ -202,7 +201,7 @@ func (l *loader) awaitEdges(ctx context.Context) (unheard []string, err error) {
 		if len(unheard) == 0 || last {
 			return unheard, nil
 		}
-		// Where the whole machine stood still, the poll of an edge may be due as well.
+		// If the whole machine stalled, the poll of an edge may be late too.
 		if last = time.Now().After(deadline); last {
 			pause(ctx, lease/4)
 		}

@@ -15,16 +15,16 @@ import (
 type Tenancy struct {
 	Key        string `json:"orgKey"`
 	ExternalID string `json:"externalId"`
-	// Links is how many links it gets.
+	// Links is the number of links that it gets.
 	Links     int    `json:"links"`
-	ServerKey string `json:"serverKey,omitempty"` // of a new one
+	ServerKey string `json:"serverKey,omitempty"` // of a new organization
 
 	ID     [16]byte `json:"-"`
 	domain [16]byte
 	plan   *catalog.Plan
 }
 
-// newTenancies makes organizations as `control org create` does, each with its default domain, its keys and an app config.
+// newTenancies creates organizations as `control org create` does, each with its default domain, its keys and an app config.
 func newTenancies(ctx context.Context, owner *pgx.Conn, sizes []int) (tenants []*Tenancy, err error) {
 	taken, err := orgKeys(ctx, owner)
 	if err != nil {
@@ -59,7 +59,7 @@ func orgKeys(ctx context.Context, owner *pgx.Conn) (map[string]bool, error) {
 	return taken, nil
 }
 
-// tenancyRows are the rows of organizations that are to be made, by table.
+// tenancyRows are the rows of new organizations, by table.
 type tenancyRows struct{ organizations, usages, domains, configs, keys, entries [][]any }
 
 func (r *tenancyRows) add(t *Tenancy) error {
@@ -87,7 +87,7 @@ func (r *tenancyRows) add(t *Tenancy) error {
 	return nil
 }
 
-// write copies the rows. The database's triggers tell the edges.
+// write copies the rows. Triggers of the database notify the edges.
 func (r *tenancyRows) write(ctx context.Context, tx pgx.Tx) error {
 	for _, table := range []struct {
 		name    string

@@ -20,7 +20,7 @@ func TestZipfSizes(t *testing.T) {
 			sum += size
 		}
 		if first := sizes[0]; sum != c.n || len(sizes) != c.m || first < c.first*98/100 || first > c.first*102/100 || sizes[c.m-1] != c.last {
-			t.Errorf("%d in %d parts: %d parts of %d together, the first %d, the last %d", c.n, c.m, len(sizes), sum, first, sizes[c.m-1])
+			t.Errorf("%d in %d parts: %d parts, sum %d, the first %d, the last %d", c.n, c.m, len(sizes), sum, first, sizes[c.m-1])
 		}
 	}
 }

@@ -13,20 +13,20 @@ import (
 	"deeplink/bench/result"
 )
 
-// connection asks on one connection, made again when it fails. Its own goroutine does all of it but giveUp.
+// connection sends requests on one connection, which it reestablishes after a failure. One goroutine calls all methods except giveUp.
 type connection struct {
 	*engine
-	number  int64
-	target  Target
-	source  Source
-	wake    chan struct{} // of the pacer: a request may be due
-	answers answers
-	tally   tally
+	number    int64
+	target    Target
+	source    Source
+	wake      chan struct{} // for the pacer: a request may be due
+	responses responseReader
+	tally     tally
 
-	mu    sync.Mutex // held to change conn, and by others to use it
+	mu    sync.Mutex // held to change conn, and to use it from another goroutine
 	conn  net.Conn
-	asked atomic.Int64 // when a request was sent that is under way, idle or givenUp
-	sent  atomic.Int64 // requests, with those of the warm-up
+	asked atomic.Int64 // when the request in progress was sent, idle or givenUp
+	sent  atomic.Int64 // requests, including those of the warm-up
 }
 
 const (
@@ -34,17 +34,17 @@ const (
 	givenUp = -2
 )
 
-// tally is what came of the counted requests.
+// tally holds the results of the counted requests.
 type tally struct {
-	requests, answers, expected, late, overslept, lastSent int64
+	requests, responses, expected, late, overslept, lastSent int64
 
 	statuses  [600]int64
 	failures  map[string]int64
-	latencies *hdrhistogram.Histogram // of expected statuses
-	refused   *hdrhistogram.Histogram // of all others, nil if there were none
+	latencies *hdrhistogram.Histogram // latencies of expected statuses
+	refused   *hdrhistogram.Histogram // latencies of all others, nil if there were none
 }
 
-// lateAfter is how long after it was due a request is late. Timers and the scheduler take less on a core of its own.
+// lateAfter is how long after its due time a request counts as late. Timers and the scheduler take less on a dedicated core.
 const lateAfter = int64(time.Millisecond)
 
 func newConnection(e *engine, number int) *connection {
@@ -53,7 +53,7 @@ func newConnection(e *engine, number int) *connection {
 		tally: tally{failures: map[string]int64{}, latencies: result.NewHistogram()},
 	}
 	c.source = e.Source(number, c.target)
-	c.answers = answers{fill: func(to []byte) (int, error) { return c.conn.Read(to) }, buffer: make([]byte, bufferSize)}
+	c.responses = responseReader{fill: func(to []byte) (int, error) { return c.conn.Read(to) }, buffer: make([]byte, bufferSize)}
 	c.asked.Store(idle)
 	return c
 }
@@ -89,7 +89,7 @@ func (c *connection) await(turn int64) (due int64, counted, ok bool) {
 			c.stopBefore(c.now())
 			return 0, false, false
 		}
-		// Not until: another connection that found no ticket left may have moved it before now.
+		// Not until: another connection that found no ticket left may already have moved it.
 		return now, true, now < c.from+int64(c.Duration) && !c.interrupted.Load()
 	}
 	due = c.due(turn*int64(c.Connections) + c.number)
@@ -110,7 +110,7 @@ func (c *connection) await(turn int64) (due int64, counted, ok bool) {
 	}
 }
 
-// noteSent notes that a request of an open loop is sent now. free: its connection waited for it.
+// noteSent records that a request of an open loop is being sent. free: its connection waited for it.
 func (c *connection) noteSent(due, now int64, free bool) {
 	if due < c.from {
 		return
@@ -145,9 +145,9 @@ func (c *connection) count(due int64, status int, failure string) {
 		t.failures[failure]++
 		return
 	}
-	t.answers++
+	t.responses++
 	t.statuses[status]++
-	// The timeout is below what the histogram holds, but a request may have been due long before it was sent.
+	// The timeout is below the histogram's range, but a request may have been due long before it was sent.
 	latency := min(c.now()-due, int64(longest))
 	if c.Expected == nil || c.Expected(status) {
 		t.expected++
@@ -160,7 +160,7 @@ func (c *connection) count(due int64, status int, failure string) {
 	_ = t.refused.RecordValue(latency)
 }
 
-// ask sends a request and reads its answer. failure is how it failed, or "".
+// ask sends a request and reads its response. failure names the failure, or is "".
 func (c *connection) ask(ctx context.Context, request []byte) (status int, failure string) {
 	if c.conn == nil {
 		if c.connect(ctx) != nil {
@@ -169,7 +169,7 @@ func (c *connection) ask(ctx context.Context, request []byte) (status int, failu
 	}
 	asked := c.now()
 	c.asked.Store(asked)
-	a, err := c.exchange(request)
+	a, err := c.roundTrip(request)
 	if !c.asked.CompareAndSwap(asked, idle) {
 		c.asked.Store(idle)
 		c.hangUp()
@@ -185,14 +185,14 @@ func (c *connection) ask(ctx context.Context, request []byte) (status int, failu
 	return a.status, ""
 }
 
-func (c *connection) exchange(request []byte) (answer, error) {
-	if c.answers.left() {
-		return answer{}, malformed("more than was asked for")
+func (c *connection) roundTrip(request []byte) (response, error) {
+	if c.responses.left() {
+		return response{}, malformed("data after the response")
 	}
 	if _, err := c.conn.Write(request); err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	return c.answers.read(request[0] == 'H')
+	return c.responses.read(request[0] == 'H')
 }
 
 func failureOf(err error) string {
@@ -211,7 +211,7 @@ func (c *connection) connect(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.conn = conn
-	c.answers.reset()
+	c.responses.reset()
 	return nil
 }
 
@@ -219,12 +219,12 @@ func (c *connection) hangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn != nil {
-		_ = c.conn.Close() // nothing is left to be said on it
+		_ = c.conn.Close() // no more data will be sent
 		c.conn = nil
 	}
 }
 
-// giveUp makes a request fail that is under way since before the time given.
+// giveUp makes a request fail that has been in progress since before the given time.
 func (c *connection) giveUp(before int64) {
 	asked := c.asked.Load()
 	if asked == idle || asked == givenUp || asked > before {
@@ -233,11 +233,11 @@ func (c *connection) giveUp(before int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked.CompareAndSwap(asked, givenUp) {
-		_ = c.conn.SetDeadline(time.Unix(1, 0)) // fails only on a connection that is closed, which is as good
+		_ = c.conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed connection, which is equivalent
 	}
 }
 
-// pause returns false when ctx ended meanwhile.
+// pause reports false if ctx ended meanwhile.
 func pause(ctx context.Context, span time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -11,18 +11,18 @@ import (
 	"deeplink/bench/result"
 )
 
-// engine is one round. Its times are nanoseconds since base, by the monotonic clock.
+// engine is one round. Its times are nanoseconds since base, on the monotonic clock.
 type engine struct {
 	Options
 	base  time.Time
 	began time.Time // the counted part
-	start int64     // the first request is due
-	from  int64     // what is due from then on counts
-	// until is when the last request is due, or ctx ended; end is when nothing more is sent or waited for.
+	start int64     // due time of the first request
+	from  int64     // requests due from then on count
+	// until is when the last request is due, or ctx ended; at end, nothing more is sent or awaited.
 	until, end  atomic.Int64
-	backlog     atomic.Int64 // the most there was in the counted part
+	backlog     atomic.Int64 // the maximum in the counted part
 	interrupted atomic.Bool  // ctx ended
-	tickets     atomic.Int64 // counted requests of a closed loop with a number of requests
+	tickets     atomic.Int64 // counted requests of a closed loop with a fixed number of requests
 	connections []*connection
 }
 
@@ -36,15 +36,15 @@ func newEngine(options Options) *engine {
 
 func (e *engine) now() int64 { return int64(time.Since(e.base)) }
 
-// due is when the n-th request of an open loop is.
+// due returns the due time of the n-th request of an open loop.
 func (e *engine) due(n int64) int64 {
 	return e.start + int64(math.Ceil(float64(n)*float64(time.Second)/e.Rate))
 }
 
-// connect makes all connections.
+// connect establishes all connections.
 func (e *engine) connect(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(64) // more at once overflow the backlog of a listener
+	group.SetLimit(64) // more at once would overflow the backlog of a listener
 	for _, c := range e.connections {
 		group.Go(func() error { return c.connect(ctx) })
 	}
@@ -68,7 +68,7 @@ func (e *engine) run(ctx context.Context) {
 	e.until.Store(e.from + int64(span))
 	e.end.Store(e.until.Load() + int64(e.Timeout))
 
-	// What is under way does not end with ctx at once, which would make failures of it, but at e.end.
+	// Requests in progress do not end with ctx at once, which would count them as failures, but at e.end.
 	asking, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	var sending, watching errgroup.Group
@@ -80,16 +80,16 @@ func (e *engine) run(ctx context.Context) {
 	}
 	done := make(chan struct{})
 	watching.Go(func() error { e.watch(ctx, done, giveUp); return nil })
-	_ = sending.Wait() // there are no errors
+	_ = sending.Wait() // the goroutines return no errors
 	close(done)
 	_ = watching.Wait()
 }
 
-// interruptPatience is how long answers are waited for once ctx ended.
+// interruptPatience is how long to wait for responses once ctx has ended.
 const interruptPatience = time.Second
 
-// watch gives up what takes too long, measures the backlog, tells the progress, and ends the round when ctx ends. stop ends what is
-// being connected.
+// watch gives up requests that take too long, measures the backlog, reports progress, and ends the round when ctx ends. stop cancels
+// connection attempts.
 func (e *engine) watch(ctx context.Context, done <-chan struct{}, stop func()) {
 	ticks := time.NewTicker(10 * time.Millisecond)
 	defer ticks.Stop()
@@ -97,7 +97,7 @@ func (e *engine) watch(ctx context.Context, done <-chan struct{}, stop func()) {
 	for tick := 0; ; tick++ {
 		select {
 		case <-done:
-			e.tell()
+			e.report()
 			return
 		case <-ended:
 			ended = nil
@@ -109,7 +109,7 @@ func (e *engine) watch(ctx context.Context, done <-chan struct{}, stop func()) {
 			stop()
 		}
 		if tick%10 == 0 {
-			e.tell()
+			e.report()
 		}
 	}
 }
@@ -124,13 +124,13 @@ func (e *engine) interrupt() {
 	}
 }
 
-// stopBefore makes at the end of the round, unless it is earlier.
+// stopBefore moves the end of the round forward to that time.
 func (e *engine) stopBefore(at int64) {
 	for until := e.until.Load(); at < until && !e.until.CompareAndSwap(until, at); until = e.until.Load() {
 	}
 }
 
-// giveUp gives up the requests that take too long, and in the end all of them, which is when it returns true.
+// giveUp gives up the requests that take too long. At the end of the round it gives up all of them and returns true.
 func (e *engine) giveUp() bool {
 	now := e.now()
 	before, over := now-int64(e.Timeout), now >= e.end.Load()
@@ -152,7 +152,7 @@ func (e *engine) noteBacklog() {
 	}
 }
 
-// behind is how many requests are due and not sent.
+// behind returns how many requests are due but not sent.
 func (e *engine) behind() int64 {
 	if e.Rate == 0 {
 		return 0
@@ -169,7 +169,7 @@ func (e *engine) sent() (sent int64) {
 	return sent
 }
 
-func (e *engine) tell() {
+func (e *engine) report() {
 	if e.Progress == nil {
 		return
 	}
@@ -181,14 +181,14 @@ func (e *engine) tell() {
 	e.Progress(p)
 }
 
-// result adds up what the connections saw. They have ended.
+// result adds up the tallies of the connections, which have ended.
 func (e *engine) result() result.Round {
 	round := result.Round{Began: e.began, Statuses: map[int]int64{}, Failures: map[string]int64{}, Wanted: e.Rate, Backlog: e.backlog.Load()}
 	all, refused, last := result.NewHistogram(), result.NewHistogram(), e.until.Load()
 	for _, c := range e.connections {
 		t := &c.tally
 		round.Requests += t.requests
-		round.Answers += t.answers
+		round.Answers += t.responses
 		round.Expected += t.expected
 		round.Late += t.late
 		round.Overslept += t.overslept

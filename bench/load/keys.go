@@ -10,14 +10,14 @@ import (
 	"strconv"
 )
 
-// Keys are paths of links, in the order of their popularity. They are the bytes of the file, so that millions of them are no work for
-// the garbage collector.
+// Keys are paths of links, in the order of their popularity. They are kept as one slice of bytes, so that the garbage collector need not
+// scan millions of them.
 type Keys struct {
 	text []byte
 	ends []uint32
 }
 
-// ReadKeys reads a path or a URL a line. Of URLs only the path and the query are kept.
+// ReadKeys reads one path or URL per line. It keeps only the path and query of a URL.
 func ReadKeys(file string) (*Keys, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -45,7 +45,7 @@ func ReadKeys(file string) (*Keys, error) {
 	return k, nil
 }
 
-// NewKeys returns the keys given, which are paths.
+// NewKeys returns the given paths as keys.
 func NewKeys(paths ...string) *Keys {
 	k := new(Keys)
 	for _, path := range paths {
@@ -59,7 +59,7 @@ func (k *Keys) add(path []byte) {
 	k.ends = append(k.ends, uint32(len(k.text)))
 }
 
-var errNoPath = errors.New("neither a path nor a URL with one")
+var errNoPath = errors.New("neither a path nor a URL with a path")
 
 func pathOf(line []byte) ([]byte, error) {
 	if _, rest, isURL := bytes.Cut(line, []byte("://")); isURL {
@@ -80,10 +80,10 @@ func pathOf(line []byte) ([]byte, error) {
 	return line, nil
 }
 
-// Len returns how many there are.
+// Len returns the number of keys.
 func (k *Keys) Len() int { return len(k.ends) }
 
-// At returns the i-th, which must not be changed.
+// At returns the i-th key, which must not be modified.
 func (k *Keys) At(i int) []byte {
 	begin := uint32(0)
 	if i > 0 {
@@ -92,10 +92,10 @@ func (k *Keys) At(i int) []byte {
 	return k.text[begin:k.ends[i]]
 }
 
-// First returns the first n, which share their memory with the others.
+// First returns the first n keys, which share their memory with the others.
 func (k *Keys) First(n int) *Keys { return &Keys{text: k.text, ends: k.ends[:n]} }
 
-// Skewed returns Paths of a Request that picks keys by Zipf's law: the n-th is asked for in proportion to n^-skew. skew must be above 1.
+// Skewed returns Paths of a Request that picks keys by Zipf's law: the n-th is requested in proportion to n^-skew. skew must be above 1.
 func (k *Keys) Skewed(skew float64) Paths {
 	return func(_ int, random *rand.Rand) func([]byte) []byte {
 		zipf := rand.NewZipf(random, skew, 1, uint64(k.Len()-1))
@@ -103,7 +103,7 @@ func (k *Keys) Skewed(skew float64) Paths {
 	}
 }
 
-// InTurn returns Paths of a Request that asks for the keys one after the other; each connection begins elsewhere.
+// InTurn returns Paths of a Request that requests the keys one after the other; each connection starts at another key.
 func (k *Keys) InTurn() Paths {
 	return func(_ int, random *rand.Rand) func([]byte) []byte {
 		next := random.IntN(k.Len())
@@ -115,7 +115,7 @@ func (k *Keys) InTurn() Paths {
 	}
 }
 
-// Numbered is Skewed for count paths that are prefix and a number from 0.
+// Numbered is Skewed for count paths that consist of prefix and a number from 0.
 func Numbered(prefix string, count int, skew float64) Paths {
 	return func(_ int, random *rand.Rand) func([]byte) []byte {
 		zipf := rand.NewZipf(random, skew, 1, uint64(count-1))
@@ -123,7 +123,7 @@ func Numbered(prefix string, count int, skew float64) Paths {
 	}
 }
 
-// WithUnknown replaces a share of the paths, from 0 to 1, by codes that no link has, a new one each time.
+// WithUnknown replaces a share of the paths, from 0 to 1, by codes that no link has, a new code each time.
 func WithUnknown(paths Paths, share float64) Paths {
 	return func(connection int, random *rand.Rand) func([]byte) []byte {
 		next := paths(connection, random)
@@ -139,7 +139,7 @@ func WithUnknown(paths Paths, share float64) Paths {
 	}
 }
 
-// WithSuffix appends to the paths, in place of their queries.
+// WithSuffix appends suffix to the paths, in place of their queries.
 func WithSuffix(paths Paths, suffix string) Paths {
 	return func(connection int, random *rand.Rand) func([]byte) []byte {
 		next := paths(connection, random)

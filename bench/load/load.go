@@ -26,41 +26,41 @@ import (
 	"deeplink/bench/result"
 )
 
-// Options is one round. Everything without a default must be set.
+// Options configure one round. Everything without a default must be set.
 type Options struct {
-	// Targets are asked by the connections in turn: the first connection asks the first one, and so on.
+	// Targets are assigned to the connections in turn: the first connection uses the first target, and so on.
 	Targets     []Target
 	Connections int
 	// Source gives every connection its requests, which are numbered from 0.
 	Source func(connection int, target Target) Source
-	// Rate is how many requests a second are due on all connections together. 0 is a closed loop.
+	// Rate is the number of requests per second on all connections together. 0 is a closed loop.
 	Rate float64
-	// Requests, unless it is 0, ends the round after so many counted requests. Duration is then the longest time for them in a closed
-	// loop, and unused in an open one.
+	// Requests, unless it is 0, ends the round after that many counted requests. Duration is then the timeout in a closed loop, and unused
+	// in an open one.
 	Requests int64
-	// Expected tells which statuses are as they should be; nil: all. The latencies of other responses are kept apart.
+	// Expected reports whether a status is expected; nil: all are. The latencies of unexpected statuses are counted separately.
 	Expected func(status int) bool
-	// Warmup is time before Duration, in which requests are sent but not counted.
+	// Warmup is the time before Duration in which requests are sent but not counted.
 	Warmup, Duration time.Duration
-	// Timeout is how long to connect and how long to wait for an answer, 5 s if 0. It must be below a minute.
+	// Timeout bounds a connection attempt and the wait for a response, 5 s if 0. It must be below a minute.
 	Timeout time.Duration
-	// TLS is for targets with https, nil for the usual.
+	// TLS is for https targets, nil for the default.
 	TLS *tls.Config
-	// Progress, unless it is nil, is told several times a second how far the round is, and once when it is over.
+	// Progress, unless it is nil, is called several times per second, and once at the end of the round.
 	Progress func(Progress)
 }
 
-// Progress is how far a round is.
+// Progress is the state of a round.
 type Progress struct {
 	Warming bool
 	Elapsed time.Duration // of Warmup or of Duration
 	Sent    int64         // since the start, including the warm-up
-	Backlog int64         // requests of an open loop that are due and not sent
+	Backlog int64         // requests of an open loop that are due but not sent
 }
 
 const (
 	defaultTimeout = 5 * time.Second
-	longest        = time.Minute // what a histogram holds
+	longest        = time.Minute // the range of a histogram
 )
 
 var errNoTarget = errors.New("load: no target")
@@ -73,7 +73,7 @@ func (o *Options) check() error {
 	case len(o.Targets) == 0:
 		return errNoTarget
 	case o.Connections < 1 || o.Source == nil:
-		return errors.New("load: there must be a connection and a source")
+		return errors.New("load: set Connections and Source")
 	case o.Rate < 0 || o.Warmup < 0 || o.Duration <= 0:
 		return errors.New("load: rate and times must not be negative, and the duration not 0")
 	case o.Timeout < 0 || o.Timeout >= longest:
@@ -85,11 +85,11 @@ func (o *Options) check() error {
 // ErrUnreachable means that no round took place because a target refused a connection.
 var ErrUnreachable = errors.New("the target cannot be reached")
 
-// Run does one round and returns when all its connections are closed. It fails when a target cannot be reached at the start or when
-// ctx ends before anything was counted; what fails later is counted in the round. When ctx ends during the round, the round ends, and
-// tells what was seen until then.
+// Run does one round and returns when all its connections are closed. It fails when a target is unreachable at the start, or when ctx ends
+// before any request was counted; later failures are counted in the round. When ctx ends during the round, the round ends early and has its
+// results so far.
 //
-// The failures of a round are named by the constants that begin with Failed.
+// The constants that begin with Failed name the failures of a round.
 func Run(ctx context.Context, options Options) (result.Round, error) {
 	if err := options.check(); err != nil {
 		return result.Round{}, err
@@ -106,11 +106,11 @@ func Run(ctx context.Context, options Options) (result.Round, error) {
 	return round, nil
 }
 
-// How requests fail. Each failed request is counted once, and the connection it was on is closed and made again.
+// How requests fail. Each failed request is counted once; its connection is closed and reestablished.
 const (
-	FailedConnect   = "no connection"    // refused, or not in time
-	FailedClosed    = "closed"           // by the server, before the answer was complete
-	FailedTimeout   = "timeout"          // no complete answer within Timeout
-	FailedMalformed = "malformed answer" // not HTTP/1.1 as RFC 9112 has it
-	FailedUnsent    = "never sent"       // due, but their connection was not free until Timeout after the end
+	FailedConnect   = "no connection"      // refused, or timed out
+	FailedClosed    = "closed"             // by the server, before the response was complete
+	FailedTimeout   = "timeout"            // no complete response within Timeout
+	FailedMalformed = "malformed response" // not HTTP/1.1 as RFC 9112 defines it
+	FailedUnsent    = "never sent"         // due, but its connection was not free until Timeout after the end
 )

@@ -47,7 +47,7 @@ func run(t *testing.T, o load.Options) result.Round {
 		statuses += n
 	}
 	if round.Requests != round.Answers+failures || round.Answers != statuses {
-		t.Errorf("%d requests, %d answers, statuses %v, failures %v", round.Requests, round.Answers, round.Statuses, round.Failures)
+		t.Errorf("%d requests, %d responses, statuses %v, failures %v", round.Requests, round.Answers, round.Statuses, round.Failures)
 	}
 	if n := round.Latencies.Histogram.TotalCount(); n != round.Expected {
 		t.Errorf("%d expected responses, but %d latencies", round.Expected, n)
@@ -66,7 +66,7 @@ func TestClosedLoopCountsEveryRequestOnce(t *testing.T) {
 	t.Cleanup(server.Close)
 	round := run(t, options(t, server.URL))
 	if round.Answers == 0 || round.Answers != asked.Load() || round.Statuses[404] != asked.Load()/3 || len(round.Failures) > 0 {
-		t.Errorf("the server answered %d, a third of them 404; counted were %d, %v, %v", asked.Load(), round.Answers, round.Statuses, round.Failures)
+		t.Errorf("the server sent %d responses, a third of them 404; counted were %d, %v, %v", asked.Load(), round.Answers, round.Statuses, round.Failures)
 	}
 }
 
@@ -79,11 +79,11 @@ func TestOpenLoopSendsRequestsOnSchedule(t *testing.T) {
 	o.Rate, o.Warmup, o.Duration = 400, 250*time.Millisecond, 500*time.Millisecond
 	round := run(t, o)
 	if round.Answers != 200 || asked.Load() != 300 || round.Wanted != 400 {
-		t.Errorf("400 a second for 0.5 s, after 0.25 s to warm up: %d answers counted, %d asked, %v wanted", round.Answers, asked.Load(), round.Wanted)
+		t.Errorf("400 per second for 0.5 s, after a warm-up of 0.25 s: %d responses counted, %d requests sent, %v expected", round.Answers, asked.Load(), round.Wanted)
 	}
 }
 
-// Who counts from when a request was sent sees one slow request on each connection of a server that stood still for a second.
+// If latencies counted from the time of sending, a server that stalls for a second would show only one slow request per connection.
 func TestStalledServerDelaysAllScheduledRequests(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -103,14 +103,14 @@ func TestStalledServerDelaysAllScheduledRequests(t *testing.T) {
 	round := run(t, o)
 	// 100 were due in the first half of that second, 96 of them while all 4 connections waited.
 	if slow := above(round, 500*time.Millisecond); round.Answers != 600 || slow < 95 {
-		t.Errorf("%d answers, %d of them after more than 500 ms", round.Answers, slow)
+		t.Errorf("%d responses, %d of them after more than 500 ms", round.Answers, slow)
 	}
 	if round.Latencies.P99 < 500_000 || round.Late < 95 || round.Backlog < 95 {
 		t.Errorf("p99 %v µs, %d late, backlog %d", round.Latencies.P99, round.Late, round.Backlog)
 	}
 }
 
-// above returns how many latencies are longer than span.
+// above returns how many latencies exceed span.
 func above(round result.Round, span time.Duration) (n int64) {
 	for _, bar := range round.Latencies.Histogram.Distribution() {
 		if bar.From > int64(span) {
@@ -127,7 +127,7 @@ func TestRequestsThatCouldNotBeSentAreCounted(t *testing.T) {
 	o.Rate, o.Duration, o.Timeout = 100, 500*time.Millisecond, 2*time.Second
 	round := run(t, o)
 	if round.Requests != 50 || round.Answers > 0 || round.Failures[load.FailedUnsent] == 0 || round.Failures[load.FailedTimeout] == 0 {
-		t.Errorf("50 were due at a server that says nothing: %d requests, %v", round.Requests, round.Failures)
+		t.Errorf("50 were due at a server that never responds: %d requests, %v", round.Requests, round.Failures)
 	}
 }
 
@@ -146,13 +146,13 @@ func TestEachFailureHasItsName(t *testing.T) {
 			})
 			round := run(t, options(t, "http://"+addr))
 			if round.Failures[failure] == 0 || round.Answers > 0 {
-				t.Errorf("%q gave %d answers and %v", answer, round.Answers, round.Failures)
+				t.Errorf("%q gave %d responses and %v", answer, round.Answers, round.Failures)
 			}
 		})
 	}
 	t.Run(load.FailedConnect, func(t *testing.T) {
 		t.Parallel()
-		// Not any port: the kernel could give it to another listener once this one is closed.
+		// Not just any port: once this listener is closed, the kernel could give its port to another one.
 		addr, err := devservers.FreeAddr()
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func TestEachFailureHasItsName(t *testing.T) {
 		o.Duration = time.Second
 		round := run(t, o)
 		if round.Failures[load.FailedConnect] == 0 || round.Answers > 0 {
-			t.Errorf("a listener that is gone gave %d answers and %v", round.Answers, round.Failures)
+			t.Errorf("a closed listener gave %d responses and %v", round.Answers, round.Failures)
 		}
 	})
 }
@@ -228,7 +228,7 @@ func newListener(t *testing.T) net.Listener {
 	return listener
 }
 
-// listen serves each connection with serve, and closes it then.
+// listen runs serve for each connection, and then closes the connection.
 func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 	t.Helper()
 	listener := newListener(t)
@@ -254,7 +254,7 @@ func TestClosedConnectionIsReestablished(t *testing.T) {
 	o := options(t, server.URL)
 	o.Duration = time.Second
 	if round := run(t, o); round.Answers < 5 || len(round.Failures) > 0 {
-		t.Errorf("%d answers on 4 connections, failures %v", round.Answers, round.Failures)
+		t.Errorf("%d responses on 4 connections, failures %v", round.Answers, round.Failures)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestTLS(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
 	o.TLS = &tls.Config{RootCAs: pool}
-	for _, host := range []string{o.Targets[0].Host, "example.com"} { // both are in the certificate
+	for _, host := range []string{o.Targets[0].Host, "example.com"} { // both names are in the certificate
 		o.Targets[0].Host = host
 		if round := run(t, o); round.Statuses[204] == 0 || len(round.Failures) > 0 {
 			t.Errorf("%s: statuses %v, failures %v", host, round.Statuses, round.Failures)
@@ -298,7 +298,7 @@ func TestInterruptedRoundReturnsItsResults(t *testing.T) {
 			o.Duration, o.Rate = time.Hour, rate
 			round, err := load.Run(ctx, o)
 			if err != nil || round.Answers < 40 || round.Seconds > 3000 {
-				t.Errorf("interrupted after 50 requests: %d answers in %v s, %v", round.Answers, round.Seconds, err)
+				t.Errorf("interrupted after 50 requests: %d responses in %v s, %v", round.Answers, round.Seconds, err)
 			}
 		})
 	}
@@ -310,7 +310,7 @@ func TestInterruptedRoundReturnsItsResults(t *testing.T) {
 		o := options(t, server.URL)
 		o.Warmup = time.Hour
 		if _, err := load.Run(ctx, o); err == nil {
-			t.Error("a round that counted nothing is none")
+			t.Error("no error for a round that counted nothing")
 		}
 	})
 }
@@ -325,7 +325,7 @@ func TestUnreachableServerIsAnError(t *testing.T) {
 	}
 }
 
-// The one test that is not parallel: other tests would allocate at the same time.
+// Not parallel: other tests would allocate at the same time.
 func TestRequestDoesNotAllocate(t *testing.T) {
 	answer := []byte("HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: https://example.com\r\n\r\n")
 	addr := listen(t, func(conn net.Conn) {

@@ -23,7 +23,7 @@ func (e *engine) pace() error {
 	return nil
 }
 
-// alarm wakes a connection that waits; one that does not wait yet returns at once when it does.
+// alarm wakes a waiting connection. If the connection is not waiting yet, its next wait returns at once.
 func (c *connection) alarm() {
 	select {
 	case c.wake <- struct{}{}:

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin keeps all threads of this process on some cores, and runs as many of them at a time. cores are numbers from 0, such as "1" or
+// Pin restricts all threads of this process to some cores, and sets GOMAXPROCS to their number. cores are numbers from 0, such as "1" or
 // "0,2-3".
 func Pin(cores string) error {
 	set, err := parseCores(cores)
@@ -18,7 +18,7 @@ func Pin(cores string) error {
 		return err
 	}
 	runtime.GOMAXPROCS(set.Count())
-	// A thread starts on the cores of the one that made it, so once a pass finds nothing new all are there.
+	// A new thread inherits the cores of its creator, so the work is complete once a pass finds no new thread.
 	pinned := map[int]bool{}
 	for found := true; found; {
 		found = false

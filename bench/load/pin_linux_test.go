@@ -10,7 +10,7 @@ func TestCoresAreReadAsTheyAreWritten(t *testing.T) {
 	}
 	for _, text := range []string{"", "x", "-1", "3-2", "1,", "1-", "5000"} {
 		if _, err := parseCores(text); err == nil {
-			t.Errorf("%q was taken", text)
+			t.Errorf("%q was accepted", text)
 		}
 	}
 }

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// DesktopAgent is the User-Agent of a browser on a desk, where a link opens no app.
+// DesktopAgent is the User-Agent of a desktop browser, in which a link opens no app.
 const DesktopAgent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
 
-// Source gives the requests of one connection one after the other. Only that connection's goroutine calls it.
+// Source generates the requests of one connection. Only that connection's goroutine calls it.
 type Source interface {
-	// Next returns a whole request, header and body. It is sent before Next is called again, which may use the same memory.
+	// Next returns a whole request, header and body. The result is valid until Next is called again, which may reuse the memory.
 	Next() []byte
 }
 
-// Fixed is the same request again and again.
+// Fixed is a Source that repeats one request.
 type Fixed []byte
 
 // Next implements Source.
 func (f Fixed) Next() []byte { return f }
 
-// Request is how requests are rendered. What changes from one to the next is appended into memory of the connection.
+// Request describes how to render requests. What changes between them is appended to a buffer of the connection.
 type Request struct {
 	Method string   // GET if ""
 	Path   string   // unless Paths
@@ -33,17 +33,18 @@ type Request struct {
 	// Bodies is the same for bodies, each of which has BodyLength bytes.
 	Bodies     Paths
 	BodyLength int
-	// Clients is how many clients ask, each with an X-Forwarded-For of its own. 0 sends none.
+	// Clients is the number of simulated clients, each with its own X-Forwarded-For. 0 sends none.
 	Clients int
 }
 
-// Paths returns what appends the next path of a connection, which gets random numbers of its own: in every round the same.
+// Paths returns a function that appends the next path of a connection. It gets the connection's own random numbers, the same in every
+// round.
 type Paths func(connection int, random *rand.Rand) func(to []byte) []byte
 
-// MaxClients is how many addresses there are for them, those in 10.0.0.0/8.
+// MaxClients is the number of addresses for clients, those in 10.0.0.0/8.
 const MaxClients = 1 << 24
 
-// Source returns what Options.Source has to be.
+// Source returns the function for Options.Source.
 func (r Request) Source() func(connection int, target Target) Source {
 	return func(connection int, target Target) Source {
 		if r.Paths == nil && r.Bodies == nil && r.Clients == 0 {
@@ -61,7 +62,7 @@ func (r Request) start(path string) string {
 	return method + " " + path
 }
 
-// header is everything from the end of the path to the end of the last line of the header.
+// header returns everything from the end of the path to the end of the last header line.
 func (r Request) header(target Target, length int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, " HTTP/1.1\r\nHost: %s\r\n", target.Host)
@@ -75,7 +76,7 @@ func (r Request) header(target Target, length int) string {
 }
 
 func (r Request) changing(connection int, target Target) *changing {
-	// Seeded by its number, a connection asks for the same in every round and of every contender.
+	// Seeded by its number, a connection sends the same requests in every round and to every contender.
 	random := rand.New(rand.NewPCG(uint64(connection), 0x6465657032))
 	c := &changing{start: r.start(""), random: random, clients: r.Clients, end: "\r\n"}
 	length := len(r.Body)
@@ -98,10 +99,10 @@ func (r Request) changing(connection int, target Target) *changing {
 	return c
 }
 
-// changing is the requests of one connection.
+// changing generates the requests of one connection.
 type changing struct {
 	start, header, end string
-	path, body         func(to []byte) []byte // nil: in start and end
+	path, body         func(to []byte) []byte // nil: the path is part of start and end
 	clients            int
 	random             *rand.Rand
 	buffer             []byte

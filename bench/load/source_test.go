@@ -85,7 +85,7 @@ func TestKeysAreReadAsPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := load.ReadKeys(file); err == nil {
-			t.Errorf("%q was taken as keys", text)
+			t.Errorf("%q was accepted as keys", text)
 		}
 	}
 }

@@ -11,12 +11,12 @@ import (
 
 // Target is a server.
 type Target struct {
-	Host string // for the header and the certificate, as the URL has it
+	Host string // for the Host header and the certificate, as the URL has it
 	addr string
 	tls  bool
 }
 
-// ParseTarget reads http://host, http://host:port or the same with https. A path is refused: sources say what is asked for.
+// ParseTarget parses http://host, http://host:port or the same with https. It rejects a path: sources choose the paths.
 func ParseTarget(text string) (Target, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -32,7 +32,7 @@ func ParseTarget(text string) (Target, error) {
 	return Target{Host: u.Host, addr: net.JoinHostPort(u.Hostname(), port), tls: u.Scheme == "https"}, nil
 }
 
-// dial connects, and with TLS it shakes hands, within timeout.
+// dial connects within timeout, including the TLS handshake.
 func (t Target) dial(ctx context.Context, config *tls.Config, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 // which every latency would include.
 type timer struct {
 	fd   int
-	file *os.File // nil: the kernel gave none, and the runtime's timers are used
+	file *os.File // nil: timerfd_create failed, and the runtime's timers are used
 	read [8]byte
 }
 
@@ -29,7 +29,7 @@ func (t *timer) sleep(span time.Duration) {
 		time.Sleep(span)
 		return
 	}
-	_, _ = t.file.Read(t.read[:]) // the caller looks at the clock in any case
+	_, _ = t.file.Read(t.read[:]) // the caller checks the clock in any case
 }
 
 func (t *timer) close() {

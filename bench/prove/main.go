@@ -1,9 +1,9 @@
-// Command prove holds Deeplink to its promises and measures what it can do, for its maintainers. It runs private fleets of real processes and
+// Command prove checks Deeplink's promises and measures its performance, for its maintainers. It runs private fleets of real processes and
 // treats control and edge as black boxes.
 //
-// Each command is a package: faults (failover, freshness) checks every response under faults, drills (slow, upgrade, events, cleanup)
-// make one thing go wrong at a time, soak, speed and scale measure. They share fleets (fleet), clients (visitor, deeplink/bench/load),
-// servers to compare with (baseline), and how results are printed (figures) and kept in bench/PROOFS.md (proof).
+// Each command is a package: faults (failover, freshness) checks every response under faults, drills (slow, upgrade, events, cleanup) makes
+// one thing go wrong at a time, soak, speed and scale measure. They share fleets (fleet), clients (visitor, deeplink/bench/load), servers
+// to compare with (baseline), and the code that prints results (figures) and keeps them in bench/PROOFS.md (proof).
 package main
 
 import (
@@ -79,7 +79,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c commands
-	k := kong.Parse(&c, kong.Name("prove"), kong.Description("Checks the promises of Deeplink and measures it, with fleets of its own."), kong.UsageOnError())
+	k := kong.Parse(&c, kong.Name("prove"), kong.Description("Checks Deeplink's promises and measures its performance, with private fleets."), kong.UsageOnError())
 	if err := c.run(ctx, k); err != nil {
 		fmt.Fprintln(os.Stderr, "prove:", err)
 		os.Exit(1)

@@ -7,7 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// A command without a claim would write a section that says nothing.
+// A command without a claim would write a section without a statement.
 func TestEveryCommandHasAClaim(t *testing.T) {
 	t.Parallel()
 	var c commands

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Machine is where figures come from. Without it they say nothing.
+// Machine describes where figures come from. Without it they are meaningless.
 type Machine struct {
 	System string `json:"system"`
 	CPU    string `json:"cpu"`
@@ -17,7 +17,7 @@ type Machine struct {
 	Go     string `json:"go"`
 }
 
-// ThisMachine describes the machine that runs; what it does not tell is "".
+// ThisMachine describes the current machine; unknown fields are "".
 func ThisMachine() Machine {
 	return Machine{
 		System: runtime.GOOS + "/" + runtime.GOARCH,

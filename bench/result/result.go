@@ -1,5 +1,5 @@
-// Package result is what a measurement leaves behind: which machine, which command, and round by round what every contender did.
-// It is written as JSON, read again, compared and drawn; it measures nothing itself.
+// Package result is the file format of measurements: the machine, the command, and every contender's results by round. It reads and writes
+// JSON and computes medians and ratios; it measures nothing itself.
 package result
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// File is one run. Only figures of the same file may be set against each other: machines drift between runs.
+// File is one run. Only compare figures of the same file: machines drift between runs.
 type File struct {
 	Command []string  `json:"command"`
 	Began   time.Time `json:"began"`
@@ -20,8 +20,8 @@ type File struct {
 	Series  []Series  `json:"series"`
 }
 
-// Series is what one contender did in one scenario, a round after the other. Rounds of a file are interleaved: round 1 of every series
-// comes before round 2 of any.
+// Series is what one contender did in one scenario, round by round. Rounds of a file are interleaved: round 1 of every series comes before
+// round 2 of any.
 type Series struct {
 	Contender string  `json:"contender"`
 	Scenario  string  `json:"scenario"`
@@ -30,37 +30,37 @@ type Series struct {
 
 // Round is one contender's turn, after its warm-up.
 type Round struct {
-	// Began is when counting began, by which it is seen whether rounds of two files took turns.
+	// Began is when counting began. It shows whether rounds of two files took turns.
 	Began time.Time `json:"began,omitzero"`
-	// Requests were sent; Answers of them came, Statuses says which. The others failed, Failures says how.
+	// Requests were sent. Answers counts those with a response, by status in Statuses; the others failed, by cause in Failures.
 	Requests int64 `json:"requests"`
 	Answers  int64 `json:"answers"`
 	// Expected is how many of Answers had a status that the scenario expects.
 	Expected int64            `json:"expected,omitempty"`
 	Statuses map[int]int64    `json:"statuses"`
 	Failures map[string]int64 `json:"failures,omitempty"`
-	// Wanted is the rate of an open loop, in requests a second, and 0 in a closed loop.
+	// Wanted is the rate of an open loop in requests per second, and 0 in a closed loop.
 	Wanted float64 `json:"wanted,omitempty"`
-	// Late is how many requests of an open loop were sent more than 1 ms after they were due, and Backlog how many were due and not
-	// sent when that was the most.
+	// Late is how many requests of an open loop were sent more than 1 ms after they were due. Backlog is the largest number of requests
+	// that were due but not sent.
 	Late    int64 `json:"late,omitempty"`
 	Backlog int64 `json:"backlog,omitempty"`
-	// Overslept is how many of the late ones had a free connection: the generator or its machine was slow, not the server.
+	// Overslept is how many of the late requests had a free connection: the generator or its machine was slow, not the server.
 	Overslept int64   `json:"overslept,omitempty"`
 	Seconds   float64 `json:"seconds"`
-	// Latencies are counted from when a request was due, so that waiting for the one before it is part of its own.
-	// Only responses with an expected status are in them.
+	// Latencies count from when a request was due, so that they include the wait for the previous request. They cover only responses with
+	// an expected status.
 	Latencies Latencies `json:"latencies"`
 	// Refused are the latencies of all other responses, nil if there were none.
 	Refused *Latencies `json:"refused,omitempty"`
-	// CPU is the processor time a request took of the contender, in microseconds, 0 where it could not be read.
+	// CPU is the CPU time of the contender per request, in microseconds, or 0 if unknown.
 	CPU float64 `json:"cpuMicroseconds,omitempty"`
 }
 
-// Rate returns answers a second.
+// Rate returns responses per second.
 func (r Round) Rate() float64 { return float64(r.Answers) / r.Seconds }
 
-// Latencies are percentiles in microseconds. A file does not keep the histogram that they were read from.
+// Latencies are percentiles in microseconds. A file does not keep the histogram.
 type Latencies struct {
 	P50  float64 `json:"p50"`
 	P90  float64 `json:"p90"`
@@ -77,17 +77,17 @@ func NewHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)
 }
 
-// Summary reads the percentiles of a histogram of nanoseconds.
+// Summary returns the percentiles of a histogram of nanoseconds.
 func Summary(h *hdrhistogram.Histogram) Latencies {
 	at := func(percent float64) float64 { return float64(h.ValueAtQuantile(percent)) / 1000 }
 	return Latencies{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000, Histogram: h}
 }
 
-// Median returns the middle of what value reads from each round, and 0 without rounds.
+// Median returns the median of value over the rounds, and 0 without rounds.
 func (s Series) Median(value func(Round) float64) float64 { return median(s.values(value)) }
 
-// Against returns the ratio of this series to another in each round both have, and the median of these ratios: noise that lasts longer
-// than a round falls out of it.
+// Against returns the ratio of this series to another in each round that both have, and the median of these ratios. Noise that lasts longer
+// than a round cancels out.
 func (s Series) Against(other Series, value func(Round) float64) (ratios []float64, middle float64) {
 	mine, theirs := s.values(value), other.values(value)
 	for i := range min(len(mine), len(theirs)) {
@@ -125,7 +125,7 @@ func (f *File) Write(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// Read reads what Write wrote.
+// Read reads a file that Write wrote.
 func Read(path string) (*File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -133,7 +133,7 @@ func Read(path string) (*File, error) {
 	}
 	f := new(File)
 	if err := json.Unmarshal(text, f); err != nil {
-		return nil, fmt.Errorf("%s is no file of results: %w", path, err)
+		return nil, fmt.Errorf("%s is not a results file: %w", path, err)
 	}
 	return f, nil
 }

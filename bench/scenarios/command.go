@@ -69,13 +69,13 @@ type Command struct {
 	Pin    string `help:"Run on these cores only, such as 1 or 2-3 (Linux). The generator needs cores that the server does not use."`
 }
 
-// stage is a rate for some time.
+// stage is a rate for a period.
 type stage struct {
 	span time.Duration
 	rate float64
 }
 
-// UnmarshalText reads duration:rate.
+// UnmarshalText parses duration:rate.
 func (s *stage) UnmarshalText(text []byte) (err error) {
 	span, perSecond, _ := strings.Cut(string(text), ":")
 	if s.span, err = time.ParseDuration(span); err == nil {
@@ -90,7 +90,7 @@ func (s *stage) UnmarshalText(text []byte) (err error) {
 // rate is a share from 0 to 1. Below 0 it is not set.
 type rate float64
 
-// UnmarshalText reads 0.01 or 1%.
+// UnmarshalText parses 0.01 or 1%.
 func (r *rate) UnmarshalText(text []byte) error {
 	number, percent := strings.CutSuffix(string(text), "%")
 	value, err := strconv.ParseFloat(number, 64)
@@ -295,7 +295,7 @@ func (l *loading) rounds(ctx context.Context, file *result.File) error {
 	return nil
 }
 
-// play runs one round of a scenario, and notes if the generator used nearly all of its cores.
+// play runs one round of a scenario, and records whether the generator used nearly all of its cores.
 func (l *loading) play(ctx context.Context, name string) ([]part, error) {
 	began, used := time.Now(), processorTime()
 	parts, err := scenarios[name].play(l, ctx, name)

@@ -14,7 +14,7 @@ import (
 	"deeplink/bench/result"
 )
 
-// How a delete fails.
+// How a delete can fail.
 const (
 	failedCall   = "call failed"
 	failedClick  = "not served before"
@@ -22,15 +22,15 @@ const (
 	failedServed = "still served"                      // after --timeout
 )
 
-// deleteRound is a round of deletes, several workers at a time. Two things are measured from when a delete is sent: when it is answered,
-// and when the last edge first says that the link is gone, which may be sooner.
+// deleteRound is a round of deletes, several workers at a time. It measures two times from the sending of a delete: until its response, and
+// until the last edge first responds that the link is gone, which may be sooner.
 type deleteRound struct {
 	*loading
 	mu             sync.Mutex
 	answered, gone *tallied
 }
 
-// tallied is a round that is being measured.
+// tallied is a round in progress.
 type tallied struct {
 	result.Round
 	latencies *hdrhistogram.Histogram
@@ -43,9 +43,9 @@ func newTallied() *tallied {
 func (t *tallied) answer(status int, took time.Duration) {
 	t.Requests++
 	t.Answers++
-	t.Expected++ // anything else is a failure
+	t.Expected++ // any other status is a failure
 	t.Statuses[status]++
-	_ = t.latencies.RecordValue(int64(min(took, time.Minute))) // it holds a minute
+	_ = t.latencies.RecordValue(int64(min(took, time.Minute))) // the histogram covers a minute
 }
 
 func (t *tallied) fail(how string) {
@@ -58,7 +58,7 @@ func (t *tallied) finish(began time.Time) {
 	t.Latencies = result.Summary(t.latencies)
 }
 
-// deleteWorkers at a time make and delete links; with more of them a key's writes are used up all the same.
+// deleteWorkers is how many workers create and delete links; more would not help, because the write limit of a key bounds the rate.
 const deleteWorkers = 4
 
 func (l *loading) deletes(ctx context.Context, name string) ([]part, error) {
@@ -80,7 +80,7 @@ func (l *loading) deletes(ctx context.Context, name string) ([]part, error) {
 	return []part{{name + ": completed", d.answered.Round}, {name + ": gone", d.gone.Round}}, nil
 }
 
-// work makes links and deletes them until the round is over.
+// work creates links and deletes them until the round is over.
 func (d *deleteRound) work(ctx context.Context, worker int, until time.Time) error {
 	b := d.backends[worker%len(d.backends)]
 	askers := make([]*asker, len(d.edges))
@@ -101,7 +101,7 @@ func (d *deleteRound) work(ctx context.Context, worker int, until time.Time) err
 	return nil
 }
 
-// delete deletes a link that all edges have in memory, and sees it go.
+// delete deletes a link that all edges have in memory, and waits until it is gone.
 func (d *deleteRound) delete(ctx context.Context, b *backend, link ownLink, askers []*asker) {
 	for _, a := range askers {
 		if a.prepare(link.path); !a.ask(ctx).served() {
@@ -116,12 +116,12 @@ func (d *deleteRound) delete(ctx context.Context, b *backend, link ownLink, aske
 	for _, a := range askers {
 		group.Go(func() error { a.untilGone(ctx, sent, answered, &complete); return nil })
 	}
-	// An interrupt ends the round after the delete that is under way.
+	// An interrupt ends the round after the delete in progress.
 	response, err := b.callNow(context.WithoutCancel(ctx), http.MethodDelete, "/links/"+link.id, nil, http.StatusOK, nil)
 	took := time.Since(sent)
 	complete = err == nil && response.Header.Get("Deeplink-Propagation") != "pending"
 	close(answered)
-	_ = group.Wait() // there are no errors
+	_ = group.Wait() // the goroutines return no errors
 	d.note(func() { d.judge(err, took, askers) })
 }
 
@@ -131,7 +131,7 @@ func (d *deleteRound) note(what func()) {
 	what()
 }
 
-// judge notes one delete.
+// judge records the result of one delete.
 func (d *deleteRound) judge(err error, took time.Duration, askers []*asker) {
 	if err != nil {
 		d.answered.fail(failedCall)
@@ -148,21 +148,21 @@ func (d *deleteRound) judge(err error, took time.Duration, askers []*asker) {
 	d.gone.answer(int(last.status), last.took)
 }
 
-// clickStatus is what an edge said, 0 for nothing.
+// clickStatus is the status of an edge's response, 0 for none.
 type clickStatus int
 
 func (s clickStatus) served() bool { return s >= 200 && s < 400 }
 func (s clickStatus) gone() bool   { return s == http.StatusNotFound || s == http.StatusGone }
 
-// asker asks an edge for one link after the other.
+// asker requests one link after the other from an edge.
 type asker struct {
 	*deleteRound
-	number  int // of all askers: they ask for different clients, as one alone may ask an edge 500 times a second
+	number  int // shared by all askers: each request comes from another client, because an edge admits 500 per second of one
 	edge    load.Target
 	line    *load.Line
 	request load.Source
 
-	// Of the last link: how it went.
+	// The result for the last link.
 	status  clickStatus
 	took    time.Duration
 	failure string
@@ -183,7 +183,7 @@ func (a *asker) ask(ctx context.Context) clickStatus {
 	return clickStatus(status)
 }
 
-// untilGone asks every now and then, and at once when the delete is answered. complete is set before answered is closed.
+// untilGone requests the link periodically, and at once when the response to the delete arrives. complete is set before answered is closed.
 func (a *asker) untilGone(ctx context.Context, sent time.Time, answered <-chan struct{}, complete *bool) {
 	ticks := time.NewTicker(a.AskEvery)
 	defer ticks.Stop()

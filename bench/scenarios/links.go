@@ -23,17 +23,17 @@ import (
 	"deeplink/bench/load"
 )
 
-// writesPerKey and readsPerKey are a little less than the 100 and 1,000 a second that control takes of a server key.
+// writesPerKey and readsPerKey are slightly below the 100 and 1,000 per second that control admits per server key.
 const writesPerKey, readsPerKey = 90, 900
 
-// backend is the backend of an organization: what it calls outside the rounds, and the links that it made. Those have a tag by which they
-// are found again.
+// backend is the backend of an organization: its calls outside the rounds, and the links that it created. They have a tag by which they can
+// be found.
 type backend struct {
 	base, key, tag string
 	client         *http.Client
 	pace           *time.Ticker
 	links          []ownLink
-	unswept        atomic.Bool // there are links that sweep has to delete
+	unswept        atomic.Bool // there are links that sweep must delete
 }
 
 type ownLink struct{ id, path string }
@@ -45,7 +45,7 @@ func newBackend(base, key string, config *tls.Config) *backend {
 	}
 }
 
-// call makes one call that has to be answered with the status wanted, and decodes the answer into to unless that is nil.
+// call makes one call, which must return the expected status, and decodes the response into to unless that is nil.
 func (b *backend) call(ctx context.Context, method, path string, body []byte, want int, to any) (*http.Response, error) {
 	if method != http.MethodGet {
 		select {
@@ -57,7 +57,7 @@ func (b *backend) call(ctx context.Context, method, path string, body []byte, wa
 	return b.callNow(ctx, method, path, body, want, to)
 }
 
-// callNow is call for who waited already.
+// callNow is call without the rate limit.
 func (b *backend) callNow(ctx context.Context, method, path string, body []byte, want int, to any) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, b.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *backend) newLink() []byte {
 	return fmt.Appendf(nil, `{"path":"/load","fallbackUrl":"https://example.com/load","tags":["%s"]}`, b.tag)
 }
 
-// make makes a link.
+// make creates a link.
 func (b *backend) make(ctx context.Context) (ownLink, error) {
 	var link struct{ ID, URL string }
 	b.unswept.Store(true)
@@ -118,7 +118,7 @@ func (b *backend) make(ctx context.Context) (ownLink, error) {
 	return ownLink{link.ID, short.Path}, nil
 }
 
-// makeAll makes links that are clicked, edited and read.
+// makeAll creates links to click, edit and read.
 func (b *backend) makeAll(ctx context.Context, count int) error {
 	for range count {
 		link, err := b.make(ctx)
@@ -130,7 +130,7 @@ func (b *backend) makeAll(ctx context.Context, count int) error {
 	return nil
 }
 
-// idPaths are the paths of the API of the links that were made.
+// idPaths are the API paths of the created links.
 func (b *backend) idPaths() *load.Keys {
 	var paths []string
 	for _, link := range b.links {
@@ -184,7 +184,7 @@ func (l *loading) sweep() {
 	}
 }
 
-// findLinks gets the links that the scenarios need: named by --keys or --prefix, or made.
+// findLinks returns the links that the scenarios need: named by --keys or --prefix, or newly created.
 func (l *loading) findLinks(ctx context.Context) error {
 	var needs scenario
 	for _, name := range l.Scenarios {
@@ -216,7 +216,7 @@ func (l *loading) findLinks(ctx context.Context) error {
 	return err
 }
 
-// makeLinks makes as many as are wanted, and clicks go to them until others are named.
+// makeLinks creates the wanted number of links; clicks go to them unless other links are named.
 func (l *loading) makeLinks(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, b := range l.backends {

@@ -19,7 +19,7 @@ import (
 type scenario struct {
 	clicks bool // needs links to click
 	keys   bool // needs server keys
-	made   bool // needs links whose ids are known, which are those that were made
+	made   bool // needs links whose ids are known: the created ones
 	play   func(l *loading, ctx context.Context, name string) ([]part, error)
 }
 
@@ -37,13 +37,13 @@ var scenarios = map[string]scenario{
 	"mixed":    {clicks: true, keys: true, made: true, play: (*loading).mixed},
 }
 
-// Browsers, as far as a header tells.
+// User-Agents of browsers.
 const (
 	iPhoneAgent  = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_6 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.6 Mobile/15E148 Safari/604.1"
 	androidAgent = "Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Mobile Safari/537.36"
 )
 
-// click is what a browser sends.
+// click is the request of a browser.
 func (l *loading) click(agent string, paths load.Paths) load.Request {
 	if l.UserAgent != "" {
 		agent = l.UserAgent
@@ -55,7 +55,7 @@ func (l *loading) click(agent string, paths load.Paths) load.Request {
 	return load.Request{Paths: paths, Header: l.withHeader(header), Clients: l.Clients}
 }
 
-// withHeader returns a header with the lines of --header, which take the place of those with the same names.
+// withHeader returns a header with the lines of --header, which replace lines with the same names.
 func (l *loading) withHeader(header []string) []string {
 	header = slices.DeleteFunc(header, func(line string) bool {
 		return slices.ContainsFunc(l.Header, func(own string) bool { return strings.EqualFold(fieldName(own), fieldName(line)) })
@@ -68,7 +68,7 @@ func fieldName(line string) string {
 	return name
 }
 
-// popular is all links that are clicked, the first ones most.
+// popular is all links to click, the first ones most often.
 func (l *loading) popular() load.Paths {
 	if l.keys == nil {
 		return load.Numbered(l.Prefix, l.Count, l.Skew)
@@ -84,7 +84,7 @@ func (l *loading) hot() string {
 	return string(l.keys.At(0))
 }
 
-// options are those of a round against edges.
+// options are the options of a round against edges.
 func (l *loading) options(source func(int, load.Target) load.Source) load.Options {
 	return load.Options{
 		Targets: l.edges, Connections: l.Connections, Source: source, Rate: l.Rate, Requests: l.Requests, Warmup: l.Warmup, Duration: l.span(),
@@ -98,7 +98,7 @@ func (l *loading) span() time.Duration {
 	case l.Duration > 0:
 		return l.Duration
 	case l.Requests > 0:
-		return 365 * 24 * time.Hour // ended by the number of requests
+		return 365 * 24 * time.Hour // the number of requests ends the round
 	}
 	return 10 * time.Second
 }
@@ -113,7 +113,7 @@ func (l *loading) expected(name string) func(status int) bool {
 	}
 }
 
-// one plays a scenario with one kind of request: one round, or one for each stage.
+// one plays a scenario with one kind of request: one round, or one per stage.
 func (l *loading) one(ctx context.Context, name string, options load.Options) (parts []part, err error) {
 	options.Expected = l.expected(name)
 	if len(l.Stages) == 0 {
@@ -124,7 +124,7 @@ func (l *loading) one(ctx context.Context, name string, options load.Options) (p
 		if parts, err = l.run(ctx, parts, fmt.Sprintf("%s at %.0f/s", name, s.rate), options); err != nil || ctx.Err() != nil {
 			return parts, err
 		}
-		options.Warmup = 0 // the stage before was one
+		options.Warmup = 0 // the previous stage was the warm-up
 	}
 	return parts, nil
 }
@@ -162,7 +162,7 @@ func (l *loading) data(ctx context.Context, name string) ([]part, error) {
 func (l *loading) pages(ctx context.Context, name string) ([]part, error) {
 	iPhone, android := l.click(iPhoneAgent, l.popular()).Source(), l.click(androidAgent, l.popular()).Source()
 	return l.one(ctx, name, l.options(func(connection int, target load.Target) load.Source {
-		// Each of several edges is asked by both.
+		// Every edge gets requests of both kinds.
 		if connection/len(l.edges)%2 == 0 {
 			return iPhone(connection, target)
 		}
@@ -170,7 +170,7 @@ func (l *loading) pages(ctx context.Context, name string) ([]part, error) {
 	}))
 }
 
-// match presents tokens, of which there are new ones for each round.
+// match presents tokens, with new ones for each round.
 func (l *loading) match(ctx context.Context, name string) ([]part, error) {
 	tokens, err := l.collectTokens(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func (l *loading) match(ctx context.Context, name string) ([]part, error) {
 	return l.one(ctx, name, l.options(request.Source()))
 }
 
-// calls are the options of a round against control. The keys take turns by connection.
+// calls returns the options of a round against control. The keys take turns by connection.
 func (l *loading) calls(rate float64, request func(*backend) load.Request) load.Options {
 	sources := make([]func(int, load.Target) load.Source, len(l.backends))
 	for i, b := range l.backends {
@@ -198,7 +198,7 @@ func (l *loading) calls(rate float64, request func(*backend) load.Request) load.
 	return options
 }
 
-// asOften is --rate, or as often as the keys may.
+// asOften returns --rate, or the rate that the limits of the keys allow.
 func (l *loading) asOften(perKey float64) float64 {
 	if l.Rate > 0 {
 		return l.Rate
@@ -223,7 +223,7 @@ func (l *loading) list(ctx context.Context, name string) ([]part, error) {
 	return l.one(ctx, name, l.calls(l.asOften(readsPerKey), func(*backend) load.Request { return load.Request{Path: "/links?limit=20"} }))
 }
 
-// mixed clicks while the links that were made are edited.
+// mixed clicks while the created links are edited.
 func (l *loading) mixed(ctx context.Context, name string) ([]part, error) {
 	edits := l.calls(l.Writes, func(b *backend) load.Request {
 		return load.Request{Method: "PATCH", Paths: b.idPaths().InTurn(), Bodies: editBodies, BodyLength: len(editBody) + editDigits + 2}
@@ -250,7 +250,7 @@ const (
 	editDigits = 10
 )
 
-// editBodies appends edits, each to another target.
+// editBodies appends edits, each with another target.
 func editBodies(_ int, random *rand.Rand) func([]byte) []byte {
 	return func(to []byte) []byte {
 		return fmt.Appendf(to, `%s%0*d"}`, editBody, editDigits, random.Uint32())

@@ -100,7 +100,7 @@ func outcomes(r result.Round, separator string) string {
 	return strings.Join(all, separator)
 }
 
-// notes explains what may mislead the reader of the results.
+// notes explains what may mislead readers of the results.
 func (l *loading) notes() {
 	var limited bool
 	var sent, overslept int64
@@ -125,7 +125,7 @@ func (l *loading) notes() {
 	}
 }
 
-// progressLine shows on a terminal how far a round is.
+// progressLine shows the progress of a round on a terminal.
 type progressLine struct {
 	bar     *progressbar.ProgressBar // nil: standard error is no terminal
 	name    string
@@ -143,7 +143,7 @@ func newProgressLine(name string, options load.Options) *progressLine {
 	return p
 }
 
-// whole is the length of the round with its warm-up, or in a closed loop with a number of requests that number.
+// whole is the length of the round with its warm-up; for a closed loop with a number of requests, it is that number.
 func (p *progressLine) whole() time.Duration {
 	switch {
 	case p.options.Requests > 0 && p.options.Rate > 0:
@@ -165,7 +165,7 @@ func (p *progressLine) show(now load.Progress) {
 		done += p.options.Warmup
 	}
 	if p.options.Requests > 0 && p.options.Rate == 0 {
-		done = min(p.whole(), time.Duration(now.Sent)) // those of the warm-up are among them
+		done = min(p.whole(), time.Duration(now.Sent)) // including those of the warm-up
 	}
 	if span := time.Since(p.at).Seconds(); span > 0 {
 		what += fmt.Sprintf(", %.0f/s", float64(now.Sent-p.last.Sent)/span)
@@ -175,11 +175,11 @@ func (p *progressLine) show(now load.Progress) {
 	}
 	p.last, p.at = now, time.Now()
 	p.bar.Describe(what)
-	_ = p.bar.Set64(int64(done)) // a bar that cannot be drawn is no reason to stop
+	_ = p.bar.Set64(int64(done)) // a failed write to the terminal is harmless
 }
 
 func (p *progressLine) clear() {
 	if p.bar != nil {
-		_ = p.bar.Clear() // as above
+		_ = p.bar.Clear() // a failed write to the terminal is harmless
 	}
 }

@@ -37,7 +37,7 @@ func unreachable(err error) error {
 	return err
 }
 
-// total is all rounds of a scenario.
+// total is the sum of all rounds of a scenario.
 type total struct {
 	scenario                   string
 	requests, expected, errors int64
@@ -64,7 +64,7 @@ func (l *loading) totals() (all []*total) {
 	return all
 }
 
-// check returns an ExitError for what is worst: a stale response, no expected response, a threshold that was missed.
+// check returns an ExitError for the worst problem: a stale response, no expected response, or a missed threshold.
 func (l *loading) check() error {
 	reasons := map[int][]string{}
 	miss := func(status int, format string, values ...any) {

@@ -23,11 +23,11 @@ type matchTokens struct {
 
 var tokenInPage = regexp.MustCompile(`[?&]mt=([A-Za-z0-9_-]+)`)
 
-// collectTokens clicks as iPhones do and reads the tokens of their pages.
+// collectTokens clicks as iPhones do and reads the tokens from the pages.
 func (l *loading) collectTokens(ctx context.Context) (*matchTokens, error) {
 	tokens := new(matchTokens)
 	client := &http.Client{Timeout: l.Timeout, Transport: &http.Transport{TLSClientConfig: l.config, MaxIdleConnsPerHost: 8}}
-	pace := time.NewTicker(time.Second / 400) // an edge answers one address 500 times a second
+	pace := time.NewTicker(time.Second / 400) // an edge admits 500 requests per second of one address
 	defer pace.Stop()
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
@@ -78,7 +78,7 @@ const matchBody = `{"clipboardToken":"`
 
 func (m *matchTokens) bodyLength() int { return len(matchBody) + len(m.all[0]) + 2 }
 
-// bodies are those of POST /match.
+// bodies are the bodies of POST /match.
 func (m *matchTokens) bodies(int, *rand.Rand) func([]byte) []byte {
 	return func(to []byte) []byte {
 		token := m.all[(m.next.Add(1)-1)%uint64(len(m.all))]

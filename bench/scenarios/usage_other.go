@@ -4,5 +4,5 @@ package scenarios
 
 import "time"
 
-// processorTime is not available; a generator at its limit goes unnoticed.
+// processorTime is not available, so a generator at its limit is not detected.
 func processorTime() time.Duration { return 0 }

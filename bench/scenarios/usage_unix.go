@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processorTime returns the processor time that this process has used on all cores.
+// processorTime returns the CPU time that this process has used on all cores.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // never fails with these arguments

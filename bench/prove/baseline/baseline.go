@@ -1,5 +1,5 @@
-// Package baseline starts the servers that an edge is compared with: nginx and bare servers in Go, each set up to be as fast as it gets
-// at what it does. They listen on the loopback alone and end with the process that started them.
+// Package baseline starts the servers that an edge is compared with: nginx and minimal servers in Go, each tuned for its job. They listen
+// on loopback only and end with the process that started them.
 package baseline
 
 import (
@@ -30,13 +30,13 @@ var templates = template.Must(template.ParseFS(sources, "*.conf"))
 
 // Options say where a server runs.
 type Options struct {
-	// Dir is a folder of the server's own, which is there.
+	// Dir is an existing folder that no other server uses.
 	Dir string
 	// Addr is host and port.
 	Addr string
-	// Prefix stands before the command, such as taskset and what it needs.
+	// Prefix precedes the command, such as taskset with its arguments.
 	Prefix []string
-	// Output takes what the server writes. It must be safe for concurrent use.
+	// Output receives what the server writes. It must be safe for concurrent use.
 	Output io.Writer
 }
 
@@ -45,13 +45,13 @@ func NginxFixed(ctx context.Context, o Options) (*devservers.Program, error) {
 	return o.nginx(ctx, "fixed.conf")
 }
 
-// NginxSameJob starts nginx as an edge with the links given, from the path of each to its target.
+// NginxSameJob starts nginx with the redirects of an edge: links maps each path to its target.
 func NginxSameJob(ctx context.Context, o Options, links map[string]string) (*devservers.Program, error) {
 	var text strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(links)) {
-		// A value may hold variables, and there is no way to write a dollar sign.
+		// In an nginx map, "$" starts a variable and cannot be escaped.
 		if target := links[path]; strings.ContainsAny(path+target, "$\"\\\n") {
-			return nil, fmt.Errorf("nginx cannot be told that %s leads to %s", path, target)
+			return nil, fmt.Errorf("nginx has no way to write the redirect from %s to %s", path, target)
 		}
 		fmt.Fprintf(&text, "%q %q;\n", path, links[path])
 	}
@@ -63,12 +63,12 @@ func NginxSameJob(ctx context.Context, o Options, links map[string]string) (*dev
 
 func (o Options) links() string { return filepath.Join(o.Dir, "links") }
 
-// Fixed starts a fixed redirect in Go, by fasthttp or by nethttp. bin is a folder that [Build] filled.
+// Fixed starts a server in Go with a fixed redirect, made with fasthttp or nethttp. bin is a folder that [Build] filled.
 func Fixed(ctx context.Context, o Options, bin, library string) (*devservers.Program, error) {
 	return o.start(ctx, filepath.Join(bin, "fixed"), library, o.Addr)
 }
 
-// Build compiles the servers in Go into dir, from the module that the working directory belongs to.
+// Build compiles these servers into dir, from the module of the working directory.
 func Build(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "deeplink/bench/prove/baseline/fixed")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -93,7 +93,8 @@ func (o Options) nginx(ctx context.Context, name string) (*devservers.Program, e
 	return o.start(ctx, program, "-p", o.Dir, "-c", config, "-e", filepath.Join(o.Dir, "error.log"))
 }
 
-// Find returns where a program is, or tells how to install it. Debian has nginx where only root looks.
+// Find returns the path of a program, or an error that says how to install it. Debian installs nginx in a folder that only root has in
+// PATH.
 func Find(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -105,7 +106,7 @@ func Find(name string) (string, error) {
 	return path, nil
 }
 
-// start starts a server and waits until it can be connected to.
+// start starts a server and waits until it accepts connections.
 func (o Options) start(ctx context.Context, command ...string) (*devservers.Program, error) {
 	command = append(slices.Clone(o.Prefix), command...)
 	path, err := exec.LookPath(command[0])
@@ -118,7 +119,7 @@ func (o Options) start(ctx context.Context, command ...string) (*devservers.Prog
 		return nil, err
 	}
 	if err := o.await(ctx, server); err != nil {
-		_ = server.Kill() // the error says what matters
+		_ = server.Kill() // the returned error is the one that matters
 		return nil, fmt.Errorf("start %q: %w", command, err)
 	}
 	return server, nil
@@ -134,7 +135,7 @@ func (o Options) await(ctx context.Context, server *devservers.Program) error {
 		}
 		select {
 		case <-server.Exited():
-			return fmt.Errorf("it ended at once: %s", server.Exit())
+			return fmt.Errorf("it exited at startup: %s", server.Exit())
 		case <-ctx.Done():
 			return fmt.Errorf("it does not listen: %w", err)
 		case <-time.After(10 * time.Millisecond):

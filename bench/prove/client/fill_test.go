@@ -25,7 +25,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// What is filled in past the API has to be there as if the API had made it, and edges that run have to know of it.
+// Links that fill inserts directly must equal links that the API creates, and running edges must notice them.
 func TestFilledLinksAreAsTheAPIMakesThem(t *testing.T) {
 	testkit.Prove(t)
 	const links, organizations, more = 300, 5, 20
@@ -40,7 +40,7 @@ func TestFilledLinksAreAsTheAPIMakesThem(t *testing.T) {
 		t.Fatalf("%d paths, %v; expected %d", len(paths), err, links)
 	}
 	largest := fleet.Organization{OrgKey: made.Largest.Key, ServerKey: made.Largest.ServerKey}
-	// All of them, because each has other fields.
+	// All links, because each has different fields.
 	v := visitor.New(f.Edges[0].Addr)
 	defer v.HangUp()
 	for _, path := range paths {
@@ -66,7 +66,7 @@ func TestFilledLinksAreAsTheAPIMakesThem(t *testing.T) {
 	defer owner.Close(t.Context())
 	var voided bool
 	if err := owner.QueryRow(t.Context(), `select exists (select from changes where 'o:' || $1 = any (tags))`, largest.OrgKey).Scan(&voided); err != nil || !voided {
-		t.Errorf("edges that hold a 404 were not told of the links: %v", err)
+		t.Errorf("no change was recorded for edges that cached a 404 of these links: %v", err)
 	}
 	for _, body := range listed.Data {
 		compareWithCreated(t, f, owner, largest, body)
@@ -85,7 +85,7 @@ func TestFilledLinksAreAsTheAPIMakesThem(t *testing.T) {
 	usageIsExact(t, owner, links+len(listed.Data)+more)
 }
 
-// compareWithCreated sends a link that was filled in to the API, as what it is but for its code, and compares the rows.
+// compareWithCreated creates a link through the API with the fields of a filled link, except for the code, and compares the rows.
 func compareWithCreated(t *testing.T, f *fleet.Fleet, owner *pgx.Conn, o fleet.Organization, body json.RawMessage) {
 	t.Helper()
 	var filled, created map[string]any
@@ -118,7 +118,7 @@ func compareWithCreated(t *testing.T, f *fleet.Fleet, owner *pgx.Conn, o fleet.O
 	}
 }
 
-// rowOf returns a link with all its columns, and what the audit trail has of it.
+// rowOf returns a link with all its columns and its audit entry.
 func rowOf(t *testing.T, owner *pgx.Conn, id any) map[string]any {
 	t.Helper()
 	rows, _ := owner.Query(t.Context(), `
@@ -131,7 +131,7 @@ func rowOf(t *testing.T, owner *pgx.Conn, id any) map[string]any {
 	return row
 }
 
-// interrupt ends a run before its time, which must not leave others without the search indexes.
+// interrupt cancels a run early. The search indexes must exist afterwards.
 func interrupt(t *testing.T, f *fleet.Fleet, owner *pgx.Conn) {
 	t.Helper()
 	before := indexesOf(t, owner)
@@ -143,7 +143,7 @@ func interrupt(t *testing.T, f *fleet.Fleet, owner *pgx.Conn) {
 		ended <- err
 	}()
 	for n := len(before); n == len(before); {
-		// Not indexesOf: PostgreSQL cannot describe an index that goes at that moment.
+		// Not indexesOf: pg_get_indexdef fails for an index that is dropped at that moment.
 		if err := owner.QueryRow(t.Context(), `select count(*) from pg_index where indrelid = 'links'::regclass`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func interrupt(t *testing.T, f *fleet.Fleet, owner *pgx.Conn) {
 	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, expected that it was cancelled", err)
+		t.Errorf("%v, expected context.Canceled", err)
 	}
 	if diff := cmp.Diff(before, indexesOf(t, owner)); diff != "" {
 		t.Errorf("indexes before (-), after an interrupt (+): %s", diff)
@@ -173,7 +173,7 @@ func indexesOf(t *testing.T, owner *pgx.Conn) []string {
 	return indexes
 }
 
-// usageIsExact compares the counters of the quotas with the links that are there, all of which must be in the audit trail.
+// usageIsExact compares the quota counters with the number of links, each of which must have an audit entry.
 func usageIsExact(t *testing.T, owner *pgx.Conn, links int) {
 	t.Helper()
 	var wrong, all, entries int
@@ -183,6 +183,6 @@ func usageIsExact(t *testing.T, owner *pgx.Conn, links int) {
 		       (select count(*) from links),
 		       (select count(*) from audit_log a join links l on l.id = a.target_id where a.action = 'link.create')`).Scan(&wrong, &all, &entries)
 	if err != nil || wrong != 0 || all != links || entries != links {
-		t.Errorf("%d counters are wrong; %d links and %d entries, expected %d; %v", wrong, all, entries, links, err)
+		t.Errorf("%d wrong counters; %d links and %d audit entries, expected %d; %v", wrong, all, entries, links, err)
 	}
 }

@@ -42,7 +42,7 @@ func load(t *testing.T, bench string, arguments ...string) (map[string]result.Ro
 	return rounds, command.ProcessState.ExitCode()
 }
 
-// The program against real processes: the statuses of each scenario, and no link remains.
+// Runs the program against real processes: each scenario gets its statuses, and no link remains.
 func TestEveryScenarioGetsItsStatuses(t *testing.T) {
 	testkit.Prove(t)
 	bench := filepath.Join(t.TempDir(), "bench")
@@ -90,7 +90,7 @@ func TestEveryScenarioGetsItsStatuses(t *testing.T) {
 		t.Cleanup(late.Close)
 		rounds, status := load(t, bench, append(where, "delete", "--base", late.URL)...)
 		if rounds["delete: gone"].Failures["served after the delete completed"] == 0 || status != 4 {
-			t.Errorf("an edge that never forgets: %+v, exit status %d, expected 4", rounds["delete: gone"], status)
+			t.Errorf("an edge that serves deleted links: %+v, exit status %d, expected 4", rounds["delete: gone"], status)
 		}
 	})
 }

@@ -13,14 +13,14 @@ import (
 	"deeplink/bench/prove/visitor"
 )
 
-// deletes measures how long a delete takes: with all edges alive, with Redis hung, after an edge was killed and after that one is back
-// on its slot. The fields say how many are made of each.
+// deletes measures how long a delete takes: with all edges running, with Redis hung, after an edge was killed, and after that edge is back
+// on its slot. The fields are the numbers of deletes of each kind.
 type deletes struct{ alive, hung, restarted int }
 
 const (
-	// whileDead is how many deletes wait for the lease of an edge that was killed.
+	// whileDead is the number of deletes that wait for the lease of a killed edge.
 	whileDead = 5
-	// drifted is the longest that control waits for a lease: L(1 + m).
+	// drifted is the longest time that control waits for a lease: L(1 + m).
 	drifted = fleet.Lease + fleet.Lease/100 + 10*time.Millisecond
 )
 
@@ -54,7 +54,7 @@ func (d deletes) run(ctx context.Context, f *fleet.Fleet) (all []figures.Finding
 	if err := dead.Kill(); err != nil {
 		return all, err
 	}
-	f.Edges = f.Edges[:last] // the others are still asked
+	f.Edges = f.Edges[:last] // control still waits for the other edges
 	if spans, err = deleteMany(ctx, t, whileDead); err != nil {
 		return all, err
 	}
@@ -70,14 +70,14 @@ func (d deletes) run(ctx context.Context, f *fleet.Fleet) (all []figures.Finding
 	return append(all, figures.AtMost("it is back on its slot: p99", figures.Percentile(spans, 99), 20*time.Millisecond)), nil
 }
 
-// above compares a percentile of ascending spans with that of bare ones.
+// above compares a percentile of ascending spans with that of bare commits.
 func above(bare, whole []time.Duration, p int, bound time.Duration) figures.Finding {
 	less, more := figures.Percentile(bare, p), figures.Percentile(whole, p)
 	return figures.AtMost(fmt.Sprintf("p%d above the bare commit (%s of %s)", p, figures.Milliseconds(less), figures.Milliseconds(more)), more-less, bound)
 }
 
-// besideBare alternates deletes by the API with bare ones: the same transaction on a connection of its own, without waiting for edges
-// for the edges. Both return ascending.
+// besideBare alternates deletes through the API with bare deletes: the same transaction on its own connection, without the wait for edges.
+// Both results are ascending.
 func (d deletes) besideBare(ctx context.Context, t *fleet.Tenant) (bare, whole []time.Duration, err error) {
 	conn, err := pgx.Connect(ctx, t.Fleet.Control)
 	if err != nil {
@@ -105,7 +105,7 @@ func (d deletes) besideBare(ctx context.Context, t *fleet.Tenant) (bare, whole [
 	return bare, whole, nil
 }
 
-// deleteMany deletes links that every edge serves, one after the other, and returns how long each took, ascending.
+// deleteMany deletes, one after the other, links that every edge serves. It returns the durations, ascending.
 func deleteMany(ctx context.Context, t *fleet.Tenant, n int) (spans []time.Duration, err error) {
 	for range n {
 		took, err := deleteOne(ctx, t)
@@ -127,7 +127,7 @@ func deleteOne(ctx context.Context, t *fleet.Tenant) (time.Duration, error) {
 	return a.Took, err
 }
 
-// makeHotLink makes a link and has every edge serve it from memory.
+// makeHotLink creates a link and has every edge serve it from memory.
 func makeHotLink(ctx context.Context, t *fleet.Tenant) (fleet.Link, error) {
 	k, err := t.MakeLink(ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func makeHotLink(ctx context.Context, t *fleet.Tenant) (fleet.Link, error) {
 	return k, nil
 }
 
-// expectStatus clicks once and hangs up.
+// expectStatus clicks once and closes the connection.
 func expectStatus(v *visitor.Visitor, path string, want int) error {
 	defer v.HangUp()
 	status, err := v.Click(path)

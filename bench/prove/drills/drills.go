@@ -1,4 +1,4 @@
-// Package drills is `prove drills`: one thing goes wrong at a time, a file for each, and its cost is compared with its bound.
+// Package drills is `prove drills`: each drill (a file) makes one thing go wrong and compares its cost with its bound.
 package drills
 
 import (
@@ -14,19 +14,19 @@ import (
 	"deeplink/bench/prove/proof"
 )
 
-// Command makes one thing go wrong at a time, on purpose, and compares its cost with its bound.
+// Command makes one thing go wrong at a time and compares its cost with its bound.
 type Command struct {
 	Only []string `help:"Names of the drills to run. Default: all."`
 }
 
-// drill is one thing that goes wrong on a fleet of its own, with three edges and two controls.
+// drill is one thing that goes wrong on a private fleet with three edges and two controls.
 type drill struct {
 	name         string
 	edgeSettings []string
 	run          func(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, error)
 }
 
-// drills are all there are. PROOFS.md has figures at these sizes; tests use smaller ones.
+// drills returns all drills. PROOFS.md has figures at these sizes; tests use smaller ones.
 func drills() []drill {
 	restart := rollingRestart{clients: 8, rounds: 3, drain: time.Second}
 	return []drill{
@@ -43,7 +43,7 @@ func drills() []drill {
 	}
 }
 
-// Run prints a table. A bound that was not kept is an error.
+// Run prints a table. A bound that was exceeded is an error.
 func (c Command) Run(ctx context.Context, out *proof.Output) error {
 	fmt.Fprintln(out, "| drill | what | figure | bound | kept |\n|---|---|--:|--:|---|")
 	broken := 0
@@ -70,7 +70,7 @@ func (c Command) Run(ctx context.Context, out *proof.Output) error {
 	return nil
 }
 
-// do runs the drill on a fleet of its own.
+// do runs the drill on a new fleet.
 func (d drill) do(ctx context.Context, log io.Writer) (findings []figures.Finding, err error) {
 	f, err := fleet.Launch(ctx, 2, 3, log, d.edgeSettings...)
 	if err != nil {

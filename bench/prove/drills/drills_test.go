@@ -12,7 +12,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// The short form of those drills that count something. What takes how long is measured by `prove drills`, on a machine that does nothing else.
+// The short form of the drills that count something. `prove drills` measures durations, on an otherwise idle machine.
 func TestRestartsAndOutagesLoseNoClick(t *testing.T) {
 	testkit.Prove(t)
 	restart := rollingRestart{clients: 2, rounds: 1, drain: 300 * time.Millisecond}
@@ -21,7 +21,7 @@ func TestRestartsAndOutagesLoseNoClick(t *testing.T) {
 		{name: "stampede", run: stampede{requests: 1000}.run},
 		{name: "everything forgotten", run: forgetting{links: 200, clients: 4, calm: time.Second, settled: time.Second}.run},
 		{name: "rolling restart", run: restart.run},
-		{name: "Postgres stopped", run: outage{span: 4 * time.Second, clients: 2}.run}, // the last: the fleet needs a while after it
+		{name: "Postgres stopped", run: outage{span: 4 * time.Second, clients: 2}.run}, // last, because the fleet needs time to recover
 	} {
 		d.check(t, f)
 	}
@@ -41,7 +41,7 @@ func TestNoTenantDelaysAnother(t *testing.T) {
 	}
 }
 
-// check runs the drill and fails the test for each bound that was not kept, unless a busy machine alone may break it.
+// check runs the drill and fails the test for each exceeded bound, except those that a busy machine alone can exceed.
 func (d drill) check(t *testing.T, f *fleet.Fleet) {
 	t.Run(d.name, func(t *testing.T) {
 		findings, err := d.run(t.Context(), f)
@@ -57,7 +57,7 @@ func (d drill) check(t *testing.T, f *fleet.Fleet) {
 	})
 }
 
-// A drill that sees nothing would keep every bound.
+// A drill that detects nothing would report that every bound was kept.
 func TestLostClicksAreCounted(t *testing.T) {
 	testkit.Prove(t)
 	f := testfleet.Start(t, 1, 1)
@@ -73,14 +73,14 @@ func TestLostClicksAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if died := fleet.Dead(map[string]*stack.Node{"edge": f.Edges[0], "control": f.Controls[0]}); len(died) != 1 {
-		t.Errorf("of an edge that was killed and a control that was not, these count as dead: %q", died)
+		t.Errorf("with one killed edge and one running control, these count as dead: %q", died)
 	}
-	clicks.Click(v, keys[0].Path) // on the connection that was cut
-	clicks.Click(v, keys[0].Path) // connection refused: repeated, so not lost
+	clicks.Click(v, keys[0].Path) // on the connection that was closed
+	clicks.Click(v, keys[0].Path) // connection refused: retried, so not lost
 	if all, others := clicks.Total(302); all != 3 || others != 2 || clicks.Refused != 1 {
 		t.Errorf("%d clicks, %d lost, %d refused of: %v", all, others, clicks.Refused, clicks)
 	}
-	if f := figures.None("nothing asked", 0, 0); f.Kept {
-		t.Error("nothing was asked, and that counts as kept")
+	if f := figures.None("no request", 0, 0); f.Kept {
+		t.Error("no request was sent, and the bound counts as kept")
 	}
 }

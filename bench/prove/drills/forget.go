@@ -14,18 +14,18 @@ import (
 	"deeplink/bench/prove/visitor"
 )
 
-// forgetting has every edge forget all it knows at once, under full load: an epoch bump, as after a failover of Postgres.
+// forgetting makes every edge drop its whole cache at once, under full load: an epoch bump, as after a failover of Postgres.
 type forgetting struct {
 	links   int
-	clients int           // connections to one edge, each clicking as fast as it goes
+	clients int           // connections to one edge, each a closed loop of clicks
 	calm    time.Duration // how long hits are measured, before and after
 	settled time.Duration // when they must be as fast as before
 }
 
 const (
-	// slack is what a p99 on two busy cores differs by from one moment to the next.
+	// slack is how much a p99 varies from one moment to the next on two busy cores.
 	slack = 2
-	// edgeConnections is the most that an edge may have: EDGE_DATABASE_CONNECTIONS and the one that polls.
+	// edgeConnections is the maximum per edge: EDGE_DATABASE_CONNECTIONS and the connection that polls.
 	edgeConnections = 16 + 1
 )
 
@@ -45,7 +45,7 @@ func (d forgetting) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding,
 	}
 	edge := f.Edges[0].Addr
 	clicks := visitor.NewVisits()
-	beside, stop := context.WithCancel(ctx)
+	background, stop := context.WithCancel(ctx)
 	var clients sync.WaitGroup
 	end := func() { stop(); clients.Wait() }
 	defer end()
@@ -53,7 +53,7 @@ func (d forgetting) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding,
 		clients.Go(func() {
 			v := visitor.New(edge)
 			defer v.HangUp()
-			for beside.Err() == nil {
+			for background.Err() == nil {
 				clicks.Click(v, keys[rand.IntN(len(keys))])
 			}
 		})
@@ -61,7 +61,7 @@ func (d forgetting) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding,
 	fleet.Pause(ctx, 2*time.Second+d.calm)
 	bumped := time.Now()
 	if _, err := owner.Exec(ctx, `insert into changes (tags) values ('{*}')`); err != nil {
-		return nil, fmt.Errorf("have everything forgotten: %w", err)
+		return nil, fmt.Errorf("void all entries: %w", err)
 	}
 	most := 0
 	for time.Since(bumped) < d.settled {
@@ -80,14 +80,14 @@ func (d forgetting) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding,
 	all, others := clicks.Total(302)
 	bound := edgeConnections * len(f.Edges)
 	return []figures.Finding{
-		figures.Counted("connections of the edges to Postgres, at most", fmt.Sprint(most), fmt.Sprintf("≤ %d", bound), most <= bound && most > 0),
-		figures.AtMost(fmt.Sprintf("p99 of hits %v after all was forgotten (%s before, %s in the first half second, %.0f clicks a second)",
+		figures.Counted("most connections of the edges to Postgres", fmt.Sprint(most), fmt.Sprintf("≤ %d", bound), most <= bound && most > 0),
+		figures.AtMost(fmt.Sprintf("p99 of hits %v after all entries were voided (%s before, %s in the first half second, %.0f clicks a second)",
 			d.settled, figures.Milliseconds(before), figures.Milliseconds(during), float64(n)/d.calm.Seconds()), after, slack*before),
-		figures.None(fmt.Sprintf("clicks not answered 302 (%v)", clicks), others, all),
+		figures.None(fmt.Sprintf("clicks without status 302 (%v)", clicks), others, all),
 	}, nil
 }
 
-// load makes links by hand, faster than the API lets anyone, and returns their paths.
+// load inserts links directly, faster than the API's rate limit allows, and returns their paths.
 func (d forgetting) load(ctx context.Context, owner *pgx.Conn, t *fleet.Tenant) (paths []string, err error) {
 	_, err = owner.Exec(ctx, `
 		insert into links (id, organization_id, domain_id, short_code, path, fallback_url)
@@ -95,7 +95,7 @@ func (d forgetting) load(ctx context.Context, owner *pgx.Conn, t *fleet.Tenant) 
 		from generate_series(1, $3) n, organizations o join domains d on d.organization_id = o.id and d.host is null
 		where o.org_key = $1`, t.OrgKey, fleet.Target(0), d.links)
 	if err != nil {
-		return nil, fmt.Errorf("make links by hand: %w", err)
+		return nil, fmt.Errorf("insert links: %w", err)
 	}
 	for n := range d.links {
 		paths = append(paths, fmt.Sprintf("/%s/load%d", t.OrgKey, n+1))

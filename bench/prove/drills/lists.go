@@ -13,15 +13,15 @@ import (
 	"deeplink/bench/prove/visitor"
 )
 
-// longLists has many clients of one large organization list its links with filters, for which all of them have to be counted, and compares
-// how long the same lists take its neighbours with how long they took before.
+// longLists has many clients of one large organization list its links with filters that require counting all of them. It compares how long
+// the same lists of other tenants take with how long they took before.
 type longLists struct {
 	links, clients int
 	neighbours     neighbours
 	calm, span     time.Duration
 }
 
-// filters are those for which Postgres counts all links of an organization: they match many, or are too short for the index.
+// filters are those for which Postgres counts all links of an organization: they match many links, or are too short for the index.
 var filters = []string{"?isActive=true", "?search=oa", "?isActive=true&search=ad"}
 
 // listers list their links with the same filters.
@@ -52,14 +52,14 @@ func (d longLists) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, 
 		return nil, err
 	}
 	if _, err := owner.Exec(ctx, `vacuum analyze links`); err != nil {
-		return nil, fmt.Errorf("have Postgres look at the links: %w", err)
+		return nil, fmt.Errorf("vacuum analyze links: %w", err)
 	}
 	others, end, err := d.neighbours.live(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	fleet.Pause(ctx, 2*time.Second) // connections are made, statements prepared
+	fleet.Pause(ctx, 2*time.Second) // warm-up: connections are established, statements prepared
 	calm := time.Now()
 	fleet.Pause(ctx, d.calm)
 	began := time.Now()
@@ -89,11 +89,11 @@ func (d longLists) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, 
 	return []figures.Finding{
 		figures.AtMost(fmt.Sprintf("median of other tenants' lists while %d clients list %d links (%s before, %.2f times; p99 %s and %s before; %d lists)", d.clients, d.links,
 			figures.Milliseconds(before), during.Seconds()/before.Seconds(), figures.Milliseconds(p99During), figures.Milliseconds(p99), n), during, listSlack*before),
-		figures.None(fmt.Sprintf("lists of other tenants not answered 200 (%v)", others), failed, all),
-		figures.Counted("lists a second of the large organization, and its 503", fmt.Sprintf("%.0f, %d", float64(lists-refused)/d.span.Seconds(), refused), "", true),
+		figures.None(fmt.Sprintf("lists of other tenants without status 200 (%v)", others), failed, all),
+		figures.Counted("lists per second of the large organization, and its 503", fmt.Sprintf("%.0f, %d", float64(lists-refused)/d.span.Seconds(), refused), "", true),
 	}, nil
 }
 
-// listSlack is by how much lists may take longer when another organization counts all the time: it keeps a core of Postgres busy for each
-// control, and on two cores others get their turn after it.
+// listSlack is how much longer lists may take while another organization counts: it keeps a core of Postgres busy for each control, and on
+// two cores other tenants wait for their share.
 const listSlack = 4

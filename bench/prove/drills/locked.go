@@ -17,15 +17,15 @@ import (
 	"deeplink/bench/prove/visitor"
 )
 
-// lockedRows leaves a transaction open on the rows of one tenant, as a forgotten psql does, while that tenant goes on writing, and compares
-// what its neighbours notice with what they noticed before.
+// lockedRows leaves a transaction open on the rows of one tenant, as a forgotten psql does, while that tenant keeps writing. It compares
+// the latencies of other tenants with those before.
 type lockedRows struct {
 	lock       string        // the statement that locks, $1 is the tenant's orgKey
 	every      time.Duration // between two writes of the tenant
 	writes     func(ctx context.Context, t *fleet.Tenant) ([]call, error)
 	neighbours neighbours
 	rounds     int
-	calm, span time.Duration // how long is measured before, and while the rows are locked
+	calm, span time.Duration // how long latencies are measured before, and how long while the rows are locked
 }
 
 // lockedOrganization sends 60 writes a second to an organization whose rows are locked.
@@ -42,7 +42,7 @@ func lockedOrganization(rounds int, calm, span time.Duration) lockedRows {
 	}
 }
 
-// lockedDevice sends as many reports for one locked device as the rate limit allows its app.
+// lockedDevice sends as many events for one locked device as the rate limit of its app allows.
 func lockedDevice(rounds int, calm, span time.Duration) lockedRows {
 	return lockedRows{
 		lock: `select from devices d join organizations o on o.id = d.organization_id where o.org_key = $1 for update`,
@@ -57,7 +57,7 @@ func lockedDevice(rounds int, calm, span time.Duration) lockedRows {
 			if err := json.Unmarshal(text, &session); err != nil || session.SessionID == "" {
 				return nil, fmt.Errorf("open a session: %s, %w", text, err)
 			}
-			// An event of a session is a sign of life of its device, and so updates it.
+			// An event with a session updates its device row.
 			events := fmt.Sprintf(`{"deviceId":"phone","sessionId":%q,"events":[{"name":"open"}]}`, session.SessionID)
 			return []call{{t.ClientKey, "POST", "/sdk/events", events}}, nil
 		},
@@ -93,7 +93,7 @@ func (d lockedRows) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding,
 	writer.Go(func() { client.at(writing, d.every, writes, own) })
 	defer func() { stop(); writer.Wait() }()
 
-	fleet.Pause(ctx, 2*time.Second) // connections are made, statements prepared
+	fleet.Pause(ctx, 2*time.Second) // warm-up: connections are established, statements prepared
 	began := time.Now()
 	var rounds []round
 	for range d.rounds {
@@ -112,13 +112,13 @@ func (d lockedRows) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding,
 	all, failed := others.Total(200)
 	longest, _ := own.Percentile(100, began, time.Now())
 	return []figures.Finding{
-		figures.AtMost(fmt.Sprintf("p99 of other tenants while the rows are locked for %v, of these rounds the median: %v", d.span, rounds), median.locked, slack*median.calm),
-		figures.None(fmt.Sprintf("requests of other tenants not answered 200 (%v)", others), failed, all),
-		figures.Counted("what the tenant is answered whose rows are locked, and the longest wait", fmt.Sprintf("%v, %s", own, figures.Milliseconds(longest)), "", true),
+		figures.AtMost(fmt.Sprintf("p99 of other tenants while the rows are locked for %v, median of these rounds: %v", d.span, rounds), median.locked, slack*median.calm),
+		figures.None(fmt.Sprintf("requests of other tenants without status 200 (%v)", others), failed, all),
+		figures.Counted("statuses of the tenant whose rows are locked, and its longest wait", fmt.Sprintf("%v, %s", own, figures.Milliseconds(longest)), "", true),
 	}, nil
 }
 
-// round is the p99 of the neighbours before the rows were locked and while they were.
+// round is the p99 of the other tenants before the rows were locked and while they were.
 type round struct{ calm, locked time.Duration }
 
 func (r round) ratio() float64 { return r.locked.Seconds() / r.calm.Seconds() }
@@ -145,12 +145,12 @@ func (d lockedRows) round(ctx context.Context, owner *pgx.Conn, tenant *fleet.Te
 	if err := tx.Rollback(ctx); err != nil {
 		return round{}, fmt.Errorf("unlock the rows: %w", err)
 	}
-	fleet.Pause(ctx, settled) // those of the tenant's writes that waited are answered
+	fleet.Pause(ctx, settled) // the delayed writes of the tenant have completed
 	var r round
 	r.calm, _ = others.P99(calm, locked)
 	r.locked, _ = others.P99(locked, unlocked)
 	return r, nil
 }
 
-// settled is how long after the rows are free the writes that waited for them have been answered.
+// settled is how long after the unlock the delayed writes have completed.
 const settled = 2 * time.Second

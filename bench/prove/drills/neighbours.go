@@ -13,10 +13,10 @@ import (
 	"deeplink/bench/prove/visitor"
 )
 
-// call is a request to control with a key of a tenant.
+// call is a request to control with an API key of a tenant.
 type call struct{ key, method, path, body string }
 
-// apiClient sends requests to the controls in turn, over as many connections as there are requests at the same time.
+// apiClient sends requests to the controls in turn, over as many connections as there are concurrent requests.
 type apiClient struct {
 	controls []string
 	http     *http.Client
@@ -58,7 +58,7 @@ func (c *apiClient) status(ctx context.Context, control string, what call) (int,
 	return response.StatusCode, nil
 }
 
-// at sends calls at a steady rate, in turn, however long their responses take, until ctx ends. Then it waits for those under way.
+// at sends calls in turn at a steady rate, however long their responses take, until ctx ends. Then it waits for those in progress.
 func (c *apiClient) at(ctx context.Context, every time.Duration, calls []call, counted *visitor.Visits) {
 	var sent sync.WaitGroup
 	defer sent.Wait()
@@ -74,14 +74,14 @@ func (c *apiClient) at(ctx context.Context, every time.Duration, calls []call, c
 	}
 }
 
-// neighbours are tenants who do what tenants do every day, while something goes wrong for another one.
+// neighbours are tenants with everyday requests, while something goes wrong for another tenant.
 type neighbours struct {
 	tenants int
 	every   time.Duration // between two requests of a tenant
 	calls   func(ctx context.Context, t *fleet.Tenant) ([]call, error)
 }
 
-// live makes the tenants and has them send requests until end is called, which returns what they were answered.
+// live creates the tenants and has them send requests until end is called, which returns the counted responses.
 func (n neighbours) live(ctx context.Context, f *fleet.Fleet) (counted *visitor.Visits, end func(), err error) {
 	var each [][]call
 	for range n.tenants {
@@ -123,7 +123,7 @@ func editors(ctx context.Context, t *fleet.Tenant) ([]call, error) {
 	return calls, nil
 }
 
-// phones report events. Each tenant has several.
+// phones send events. Each tenant has several.
 func phones(_ context.Context, t *fleet.Tenant) ([]call, error) {
 	var calls []call
 	for i := range 20 {

@@ -12,7 +12,7 @@ import (
 	"deeplink/bench/prove/visitor"
 )
 
-// outage takes Postgres away under load and brings it back.
+// outage stops Postgres under load and restarts it.
 type outage struct {
 	span    time.Duration
 	clients int // connections to each edge
@@ -33,20 +33,20 @@ func (d outage) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, err
 		v.HangUp()
 	}
 	known, unknown := visitor.NewVisits(), visitor.NewVisits()
-	beside, stop := context.WithCancel(ctx)
+	background, stop := context.WithCancel(ctx)
 	var clients sync.WaitGroup
 	end := func() { stop(); clients.Wait() }
 	defer end()
 	for _, addr := range f.EdgeAddrs() {
 		for range d.clients {
-			clients.Go(func() { clickAll(beside, known, addr, keys) })
+			clients.Go(func() { clickAll(background, known, addr, keys) })
 		}
 	}
 	fleet.Pause(ctx, time.Second)
 	if err := f.Postgres.StopImmediate(); err != nil {
 		return nil, err
 	}
-	fleet.Pause(ctx, time.Second) // what had begun before has ended
+	fleet.Pause(ctx, time.Second) // requests that had started before have ended
 	down, back := context.WithTimeout(ctx, d.span-time.Second)
 	defer back()
 	var envelopes int
@@ -75,8 +75,8 @@ func (d outage) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, err
 	all, others := known.Total(302)
 	asked, wrong := unknown.Total(503)
 	return []figures.Finding{
-		figures.None(fmt.Sprintf("clicks on cached links not answered 302 in %v without Postgres (%v)", d.span, known), others, all),
-		figures.None("unknown keys not answered 503", wrong, asked),
+		figures.None(fmt.Sprintf("clicks on cached links without status 302 in %v without Postgres (%v)", d.span, known), others, all),
+		figures.None("unknown keys without status 503", wrong, asked),
 		figures.None("of these without the envelope", asked-envelopes, asked),
 		figures.AtMost("leases are back after", leased, 2*time.Second),
 	}, nil

@@ -26,18 +26,18 @@ func (d rollingRestart) run(ctx context.Context, f *fleet.Fleet) ([]figures.Find
 	addrs := f.EdgeAddrs()
 	clicks := visitor.NewVisits()
 	clicks.Drain = d.drain
-	beside, stop := context.WithCancel(ctx)
+	background, stop := context.WithCancel(ctx)
 	var clients sync.WaitGroup
 	end := func() { stop(); clients.Wait() }
 	defer end()
 	for _, addr := range addrs {
 		for range d.clients {
-			clients.Go(func() { clickAll(beside, clicks, addr, keys) })
+			clients.Go(func() { clickAll(background, clicks, addr, keys) })
 		}
 	}
 	deleted := deletedLinks{answers: visitor.NewVisits()}
 	var failed error
-	clients.Go(func() { failed = deleted.deleteAndAsk(beside, t, addrs) })
+	clients.Go(func() { failed = deleted.deleteAndAsk(background, t, addrs) })
 	restarts, err := d.restartAll(ctx, f)
 	fleet.Pause(ctx, 300*time.Millisecond)
 	end()
@@ -47,8 +47,8 @@ func (d rollingRestart) run(ctx context.Context, f *fleet.Fleet) ([]figures.Find
 	return append(d.lost(clicks, restarts), deleted.findings()...), err
 }
 
-// lost separates requests that no process received from the others. All are lost, but a busy machine alone may cause
-// some of the former: the kernel completes a connection that the closing listener never accepts, or a client sleeps past the drain.
+// lost separates requests that no process received from the others. All count as lost, but a busy machine alone may cause some of the
+// former: the kernel completes a connection that the closing listener never accepts, or a client sleeps past the drain.
 func (d rollingRestart) lost(clicks *visitor.Visits, restarts int) []figures.Finding {
 	all, others := clicks.Total(302)
 	unheard := clicks.Unheard()
@@ -89,16 +89,16 @@ func clickAll(ctx context.Context, clicks *visitor.Visits, addr string, keys []f
 	}
 }
 
-// deletedLinks is what became of links that were deleted while edges were restarted.
+// deletedLinks counts links that were deleted while edges restarted.
 type deletedLinks struct {
 	answers     *visitor.Visits // of edges that were asked for them
-	of, pending int             // deletes
+	of, pending int             // number of deletes
 }
 
-// deleteAndAsk deletes one link after the other, and asks every edge as soon as each is deleted.
+// deleteAndAsk deletes one link after the other, and requests each from every edge as soon as the delete has completed.
 func (d *deletedLinks) deleteAndAsk(ctx context.Context, t *fleet.Tenant, addrs []string) error {
 	for ctx.Err() == nil {
-		// What was begun is ended: a call that is given up says nothing about the edges.
+		// A call in progress is completed: a canceled call says nothing about the edges.
 		bounded := context.WithoutCancel(ctx)
 		k, err := t.MakeLink(bounded)
 		if err != nil {
@@ -106,7 +106,7 @@ func (d *deletedLinks) deleteAndAsk(ctx context.Context, t *fleet.Tenant, addrs 
 		}
 		for _, addr := range addrs {
 			v := visitor.New(addr)
-			_, _ = v.Click(k.Path) // so that it is in memory; an edge that is down is none that could be wrong
+			_, _ = v.Click(k.Path) // brings it into memory; an edge that is down cannot serve it
 			v.HangUp()
 		}
 		a, err := t.Call(bounded, "DELETE", "/links/"+k.ID, nil, 200)
@@ -115,7 +115,7 @@ func (d *deletedLinks) deleteAndAsk(ctx context.Context, t *fleet.Tenant, addrs 
 		}
 		d.of++
 		if a.Propagation != "complete" {
-			d.pending++ // edges may answer from before it
+			d.pending++ // edges may still serve the deleted link
 			continue
 		}
 		for _, addr := range addrs {
@@ -127,11 +127,11 @@ func (d *deletedLinks) deleteAndAsk(ctx context.Context, t *fleet.Tenant, addrs 
 	return nil
 }
 
-// findings leave out those who got no answer at all: they are clicks like others.
+// findings omit clicks without a response: the click counts cover these.
 func (d *deletedLinks) findings() []figures.Finding {
 	asked, wrong := d.answers.Answered(404)
-	// Every edge that stops deregisters, so control does not wait for it. A running edge may be silent for longer than control waits.
-	pending := figures.None("deletes answered before every edge was known to have followed", d.pending, d.of)
+	// A stopping edge deregisters, so control does not wait for it. A running edge may be silent for longer than control waits.
+	pending := figures.None("deletes that completed as pending", d.pending, d.of)
 	pending.Timed = true
-	return []figures.Finding{figures.None(fmt.Sprintf("answers from before a delete (%v)", d.answers), wrong, asked), pending}
+	return []figures.Finding{figures.None(fmt.Sprintf("stale responses after a delete (%v)", d.answers), wrong, asked), pending}
 }

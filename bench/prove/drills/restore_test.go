@@ -16,8 +16,8 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// The database is set back to what a copied volume has: an earlier state, and nothing else that tells it apart. Redis is gone, so that
-// edges learn of changes from Postgres only.
+// Postgres gets the state of a restored volume: an earlier state, with no sign that it is a copy. Redis is stopped, so that edges learn of
+// changes from Postgres only.
 func TestProgramsAreCorrectAfterARestoreOfPostgres(t *testing.T) {
 	testkit.Prove(t)
 	f := testfleet.Start(t, 1, 2)
@@ -37,7 +37,7 @@ func TestProgramsAreCorrectAfterARestoreOfPostgres(t *testing.T) {
 	if _, err := tenant.Call(t.Context(), "PATCH", "/links/"+inactive.ID, map[string]any{"isActive": false}, 200); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 200 { // so that numbers of transactions come again, and not those of the edges' polls alone
+	for i := range 200 { // so that transaction ids are reused, and not only those of the edges' polls
 		if _, err := tenant.Call(t.Context(), "PATCH", "/links/"+keys[1].ID, map[string]any{"title": fmt.Sprint(i)}, 200); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestProgramsAreCorrectAfterARestoreOfPostgres(t *testing.T) {
 	}
 }
 
-// callUntilAnswered calls again while control has not found Postgres again.
+// callUntilAnswered retries until control reaches Postgres again.
 func callUntilAnswered(ctx context.Context, by *fleet.Tenant, method, path string) (said fleet.Answer, err error) {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		said, err = by.Call(ctx, method, path, nil, http.StatusOK)
@@ -81,7 +81,7 @@ func callUntilAnswered(ctx context.Context, by *fleet.Tenant, method, path strin
 	}
 }
 
-// clickUntilAnswered asks again while the answer is that Postgres is not reached, which is none from before.
+// clickUntilAnswered retries while the response is 503 (Postgres unreachable): a 503 is not stale.
 func clickUntilAnswered(addr, path string) (status int, err error) {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		v := visitor.New(addr)
@@ -93,7 +93,7 @@ func clickUntilAnswered(addr, path string) (status int, err error) {
 	}
 }
 
-// untilPolled waits until each edge has a lease from after a time, and the controls are ready.
+// untilPolled waits until each edge has a lease that started after a time, and the controls are ready.
 func untilPolled(t *testing.T, f *fleet.Fleet, since time.Time) {
 	t.Helper()
 	for _, control := range f.Controls {

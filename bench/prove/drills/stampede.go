@@ -11,11 +11,11 @@ import (
 	"deeplink/bench/prove/visitor"
 )
 
-// stampede asks one edge for one link that it does not know, by many connections at once.
+// stampede requests one uncached link from one edge, over many connections at once.
 type stampede struct{ requests int }
 
 const (
-	// dialers is how many connections are made at once.
+	// dialers is how many connections are established concurrently.
 	dialers = 64
 )
 
@@ -33,8 +33,8 @@ func (d stampede) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, e
 	if err := connectAll(visitors); err != nil {
 		return nil, err
 	}
-	// The edge voids what it knows of the link twice: by the hint of its creation and by the next poll. During the stampede, the second
-	// would be a reason for one more load.
+	// The edge voids its entry for the link twice: on the hint of its creation and at the next poll. During the stampede, the poll would
+	// cause one more load.
 	if err := awaitPoll(ctx, edge.Admin); err != nil {
 		return nil, err
 	}
@@ -53,18 +53,18 @@ func (d stampede) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, e
 	after, err := fleet.Metric(ctx, edge.Admin, fleet.EdgeLoads)
 	all, others := answers.Total(302)
 	return []figures.Finding{
-		figures.Counted(fmt.Sprintf("loads for %d requests at once for one cold link, answered in %s", d.requests, figures.Milliseconds(took)),
+		figures.Counted(fmt.Sprintf("loads for %d concurrent requests for one uncached link, completed in %s", d.requests, figures.Milliseconds(took)),
 			fmt.Sprint(after-before), "≤ 2", after-before <= 2 && after > before),
-		figures.None(fmt.Sprintf("of these not answered 302 (%v)", answers), others, all),
+		figures.None(fmt.Sprintf("of these without status 302 (%v)", answers), others, all),
 	}, err
 }
 
-// awaitPoll returns when an edge has completed a poll that it began after the call. ctx or a minute ends the wait with an error.
+// awaitPoll returns when an edge has completed a poll that started after the call. It fails when ctx ends or after a minute.
 func awaitPoll(ctx context.Context, admin string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	first, err := fleet.Metric(ctx, admin, fleet.EdgePolls)
-	// The next poll may have begun before the call, the one after it cannot have.
+	// The next poll may have started before the call, the one after it cannot have.
 	for polls := first; err == nil && polls < first+2; polls, err = fleet.Metric(ctx, admin, fleet.EdgePolls) {
 		time.Sleep(20 * time.Millisecond)
 	}

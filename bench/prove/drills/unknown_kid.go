@@ -24,8 +24,8 @@ import (
 	"deeplink/deploy/stack"
 )
 
-// kidFlood asks the portal with tokens of made-up key ids while the identity provider changes its key. The provider must not feel
-// it, known keys must go on working, and the new one must soon.
+// kidFlood sends the portal tokens with made-up key ids while the identity provider replaces its key. The number of fetches from the
+// provider must stay bounded, known keys must keep working, and the new key must soon work.
 type kidFlood struct {
 	perSecond int
 	span      time.Duration
@@ -79,12 +79,12 @@ func (d kidFlood) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, e
 	return []figures.Finding{
 		figures.Counted(fmt.Sprintf("fetches of the keys in %s of %d made-up key ids", d.span, made.all.Load()), fmt.Sprint(asked), fmt.Sprintf("≤ %d", most), asked <= most),
 		figures.None("tokens of a known key refused meanwhile", int(known.others(http.StatusOK)), int(known.all.Load())),
-		figures.None("made-up key ids not answered 401", int(made.others(http.StatusUnauthorized)), int(made.all.Load())),
+		figures.None("made-up key ids without status 401", int(made.others(http.StatusUnauthorized)), int(made.all.Load())),
 		figures.AtMost("the new key is accepted after", took, fetchPause+time.Second),
 	}, err
 }
 
-// flood asks at its pace, whether answers come or not: an unknown key is waited for.
+// flood sends at its pace, whether or not responses arrive: control may wait while it fetches keys.
 func (d kidFlood) flood(ctx context.Context, asking *sync.WaitGroup, p *provider, portal *stack.Node, made *counter) {
 	const turn = 10 * time.Millisecond
 	for fleet.Pause(ctx, turn) {
@@ -92,7 +92,7 @@ func (d kidFlood) flood(ctx context.Context, asking *sync.WaitGroup, p *provider
 			asking.Go(func() {
 				token, err := p.signed(uuid.NewString())
 				if err != nil {
-					panic(err) // a key of its own making
+					panic(err) // a key id that no provider has
 				}
 				made.add(p.ask(context.WithoutCancel(ctx), portal, token))
 			})
@@ -100,7 +100,7 @@ func (d kidFlood) flood(ctx context.Context, asking *sync.WaitGroup, p *provider
 	}
 }
 
-// counter counts answers by status; 0 stands for none.
+// counter counts responses by status; 0 stands for no response.
 type counter struct {
 	all      atomic.Int64
 	statuses sync.Map // int → *atomic.Int64
@@ -120,7 +120,7 @@ func (c *counter) others(wanted int) int64 {
 	return c.all.Load() - n.(*atomic.Int64).Load()
 }
 
-// provider is an identity provider that counts how often it is asked for its keys, and publishes the last of them only.
+// provider is an identity provider that counts how often its keys are fetched, and publishes only its latest key.
 type provider struct {
 	server  *httptest.Server
 	private ed25519.PrivateKey
@@ -144,7 +144,7 @@ func newProvider() (*provider, error) {
 	return p, nil
 }
 
-// portal starts a control that believes the provider, and makes the organization of its tokens.
+// portal starts a control that trusts the provider, and creates the organization of its tokens.
 func (p *provider) portal(ctx context.Context, f *fleet.Fleet) (*stack.Node, error) {
 	addrs, err := fleet.FreeAddrs(1)
 	if err != nil {
@@ -156,7 +156,7 @@ func (p *provider) portal(ctx context.Context, f *fleet.Fleet) (*stack.Node, err
 	return f.StartControl(ctx, addrs[0], "PORTAL_ISSUER="+p.server.URL, "PORTAL_JWKS_URL="+p.server.URL, "TRUSTED_PROXIES=127.0.0.1/32")
 }
 
-// publish replaces the published key by a new one and returns a token that it signed. The secret is the same, the id is not.
+// publish replaces the published key and returns a token signed with the new one. The secret stays the same, the id changes.
 func (p *provider) publish() (token string, err error) {
 	kid := uuid.NewString()
 	key, err := jwk.Import(p.private.Public())
@@ -188,7 +188,7 @@ func (p *provider) signed(kid string) (string, error) {
 	return string(signed), err
 }
 
-// ask sends one request of the portal, each from another address, and returns the status, 0 for no answer.
+// ask sends one portal request from a new address, and returns the status, 0 for no response.
 func (p *provider) ask(ctx context.Context, portal *stack.Node, token string) (status int) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, portal.URL()+"/portal/organization", nil)
 	if err != nil {
@@ -204,7 +204,7 @@ func (p *provider) ask(ctx context.Context, portal *stack.Node, token string) (s
 	return response.StatusCode
 }
 
-// untilKnown asks until the token is accepted.
+// untilKnown retries until the token is accepted.
 func (p *provider) untilKnown(ctx context.Context, portal *stack.Node, token string) error {
 	ctx, stop := context.WithTimeout(ctx, 3*fetchPause)
 	defer stop()

@@ -11,8 +11,7 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// The attacks here are made of several, in an order in which a rule of the protocol is all that stands between an edge and an
-// old answer.
+// Each attack here combines several faults in an order in which only one rule of the protocol prevents a stale response.
 
 // claimsOf claims a member with its links.
 func claimsOf(m *member) []string { return []string{m.name, m.postgres.Addr(), m.redis.Addr()} }
@@ -28,7 +27,7 @@ var hung = both(proxy.Flow{Hang: true})
 
 func slowToAnswer(late time.Duration) proxy.Rules { return proxy.Rules{Down: proxy.Flow{Delay: late}} }
 
-// renewal waits for the next poll of an edge to renew its row, for a lease at most.
+// renewal waits until the next poll of an edge has renewed its row, at most for a lease.
 func (r *rig) renewal(ctx context.Context, m *member) {
 	ctx, cancel := context.WithTimeout(ctx, fleet.Lease)
 	defer cancel()
@@ -42,11 +41,11 @@ func (r *rig) renewals(ctx context.Context, m *member) (n int64) {
 	return n
 }
 
-// withoutS is the edge without S. Control calls a change complete when that one's lease is over, so that a lease which is too
-// long by a little is seen; the others may go on for S anyhow.
+// withoutS is the edge whose S is 0. Control calls a change complete when the lease of that edge has ended, so the checker detects a lease
+// that is slightly too long; the other edges may continue for S in any case.
 func (r *rig) withoutS() *member { return r.edges[len(r.edges)-1] }
 
-// victim is more often than not the edge without S.
+// victim is the edge without S more often than not.
 func victim(r *rig, random *rand.Rand) *member {
 	if random.IntN(2) == 0 {
 		return r.withoutS()
@@ -54,8 +53,8 @@ func victim(r *rig, random *rand.Rand) *member {
 	return pick(random, r.edges)
 }
 
-// cutOff leaves an edge with its lease and nothing else. Whether that ends in time is seen only now. What Redis said meanwhile is
-// lost: when the edge is back, its poll alone tells it.
+// cutOff leaves an edge with nothing but its lease. Only then does a lease that ends too late become visible. Messages of Redis are lost
+// meanwhile: once reconnected, the edge learns of changes only from its poll.
 func cutOff(m *member, random *rand.Rand) attack {
 	return attack{
 		what: m.name + " is cut off from Postgres and Redis", claims: claimsOf(m), hold: fleet.Between(random, 3*fleet.Lease/2, 3*fleet.Lease),
@@ -67,8 +66,8 @@ func cutOff(m *member, random *rand.Rand) attack {
 	}
 }
 
-// edgeSlowThenCutOff lets the answers to the last poll of an edge come home late, and nothing reach it or Postgres after them: a
-// lease that counted from the reply would be too long by as much.
+// edgeSlowThenCutOff delays the responses to the last poll of an edge, and then cuts the edge off from everything. A lease that counted
+// from the response would be too long by the delay.
 func edgeSlowThenCutOff(r *rig, random *rand.Rand) attack {
 	m := r.withoutS()
 	late, long := fleet.Between(random, 150*time.Millisecond, 350*time.Millisecond), fleet.Between(random, fleet.Lease/4, fleet.Lease/2)
@@ -78,7 +77,7 @@ func edgeSlowThenCutOff(r *rig, random *rand.Rand) attack {
 			err := m.postgres.Set(slowToAnswer(late))
 			fleet.Pause(ctx, long)
 			r.renewal(ctx, m)
-			fleet.Pause(ctx, 7*late/4) // the second question of the poll was sent, and is not answered yet
+			fleet.Pause(ctx, 7*late/4) // the second query of the poll was sent, and its result is still on the way
 			last := proxy.Rules{Up: proxy.Flow{Hang: true}, Down: proxy.Flow{Delay: late}}
 			return errors.Join(err, m.postgres.Set(last), m.redis.Set(hung))
 		},
@@ -86,8 +85,8 @@ func edgeSlowThenCutOff(r *rig, random *rand.Rand) attack {
 	}
 }
 
-// edgeLeavesSlowly stops an edge in order, which from then on hears from Postgres late and from Redis nothing. When its row is
-// gone and it does not know it yet, control does not wait for it.
+// edgeLeavesSlowly stops an edge in order while its traffic from Postgres is delayed and it gets nothing from Redis. Once its row is gone,
+// control does not wait for it, even if the edge has not yet received that result.
 func edgeLeavesSlowly(r *rig, random *rand.Rand) attack {
 	m := victim(r, random)
 	late := fleet.Between(random, 300*time.Millisecond, 450*time.Millisecond)
@@ -100,8 +99,8 @@ func edgeLeavesSlowly(r *rig, random *rand.Rand) attack {
 	}
 }
 
-// edgeComesBackSlowly has an edge start again without Redis and far from Postgres. It has no row then: control does not wait for it, and
-// sends it no hint about what it loads before its first poll.
+// edgeComesBackSlowly starts an edge again without Redis and with a slow Postgres. It has no row at that time: control does not wait for
+// it, and sends it no hint about what it loads before its first poll.
 func edgeComesBackSlowly(r *rig, random *rand.Rand) attack {
 	m := victim(r, random)
 	late := fleet.Between(random, 30*time.Millisecond, 80*time.Millisecond)
@@ -115,7 +114,7 @@ func edgeComesBackSlowly(r *rig, random *rand.Rand) attack {
 	}
 }
 
-// edgeSlowWithoutRedis lets an edge fill its cache slowly and hear of changes by its poll alone.
+// edgeSlowWithoutRedis makes an edge fill its cache slowly and learn of changes only from its poll.
 func edgeSlowWithoutRedis(r *rig, random *rand.Rand) attack {
 	m := victim(r, random)
 	late := fleet.Between(random, 20*time.Millisecond, 150*time.Millisecond)

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// patience is how long an answer of control is waited for: twice as long as it takes when an edge does not answer.
+	// patience is how long to wait for a response of control: twice as long as it takes when an edge does not acknowledge.
 	patience = 5 * time.Second
-	// commandPatience is the same for an operator's command, which is a new process.
+	// commandPatience is the same for an operator's command, which starts a process.
 	commandPatience = 8 * time.Second
 )
 
-// caller is the backend of an organization, which expects missing responses.
+// caller is the backend of an organization. It expects that responses may be missing.
 type caller struct {
 	fleet.Organization
 	run *run
 }
 
-var errNoOutcome = errors.New("the answer does not say whether it is propagated")
+var errNoOutcome = errors.New("the response does not say whether the change is propagated")
 
-// newCaller makes an organization, again and again until that works or ctx ends.
+// newCaller creates an organization, with retries until that succeeds or ctx ends.
 func (r *run) newCaller(ctx context.Context) *caller {
 	for {
 		if o, err := fleet.NewOrganization(ctx, r.operate); err == nil {
@@ -41,7 +41,7 @@ func (r *run) newCaller(ctx context.Context) *caller {
 	}
 }
 
-// operate runs an operator's command to its end, also when the run is over meanwhile.
+// operate runs an operator's command to its end, even if the run ends meanwhile.
 func (r *run) operate(ctx context.Context, arguments ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandPatience)
 	defer cancel()
@@ -52,19 +52,19 @@ func (r *run) operate(ctx context.Context, arguments ...string) ([]byte, error) 
 func propagation(out []byte, err error) history.Outcome {
 	var said struct{ Propagation string }
 	if err != nil || json.Unmarshal(out, &said) != nil {
-		return history.Unknown // it was killed, or could not say what became of it
+		return history.Unknown // it was killed, or could not determine the outcome
 	}
 	return outcomeOf(said.Propagation)
 }
 
-// reply is what control said to a call. status is 0 when it said nothing.
+// reply is control's response to a call. status is 0 without a response.
 type reply struct {
 	status  int
 	outcome history.Outcome
 	id      string
 }
 
-// call sends one request to one of the controls. A request that is not answered in time may be carried out later.
+// call sends one request to one of the controls. A request that timed out may take effect later.
 func (c *caller) call(ctx context.Context, method, path string, body any, within time.Duration) reply {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
@@ -94,12 +94,12 @@ func (c *caller) call(ctx context.Context, method, path string, body any, within
 		said.outcome = history.Unknown
 	default:
 		said.outcome = history.Unknown
-		c.run.surprise(fmt.Sprintf("%s %s was answered %d: %s", method, path, said.status, text))
+		c.run.surprise(fmt.Sprintf("%s %s returned %d: %s", method, path, said.status, text))
 	}
 	return said
 }
 
-// outcomeOf reads the value of Deeplink-Propagation. Who says nothing about edges that may lag says that there are none.
+// outcomeOf reads the value of Deeplink-Propagation. Without it, no edge may serve an old version.
 func outcomeOf(propagation string) history.Outcome {
 	if propagation == "pending" {
 		return history.Pending

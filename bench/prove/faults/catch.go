@@ -29,8 +29,8 @@ type CatchCommand struct {
 	StaleIfError time.Duration `default:"3s" help:"EDGE_STALE_IF_ERROR of all edges but the last, which has 0."`
 }
 
-// Run breaks one rule after the other, gives each of these builds short runs until the checker finds a violation, and prints how long
-// that took. A rule that is not detected is an error.
+// Run breaks one rule after the other, gives each of these builds short runs until the checker finds a violation, and prints how long that
+// took. A rule that is not detected is an error.
 func (c CatchCommand) Run(ctx context.Context, out *proof.Output) error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
@@ -72,23 +72,23 @@ func (c CatchCommand) chosen() ([]broken.Rule, error) {
 	for _, name := range c.Rules {
 		i := slices.IndexFunc(rules, func(r broken.Rule) bool { return r.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no rule is called %q", name)
+			return nil, fmt.Errorf("unknown rule %q", name)
 		}
 		chosen = append(chosen, rules[i])
 	}
 	return chosen, nil
 }
 
-// caught says how a broken rule was noticed.
+// caught is how the checker detected a broken rule.
 type caught struct {
 	rule   broken.Rule
 	runs   int
 	seed   uint64           // of the last run
-	found  *history.Finding // nil: it was not
-	during []string         // the faults that were there then
+	found  *history.Finding // nil: not detected
+	during []string         // the faults that were active then
 }
 
-// String is a row of a table.
+// String returns a table row.
 func (c caught) String() string {
 	if c.found == nil {
 		return fmt.Sprintf("| %s | %s | **not in %d** | | | |", c.rule.Name, c.rule.Text, c.runs)
@@ -117,7 +117,7 @@ func (c CatchCommand) catchOne(ctx context.Context, rule broken.Rule, l workload
 	return result, nil
 }
 
-// buildBroken compiles a fleet in which a rule is broken, as build does.
+// buildBroken compiles a fleet in which a rule is broken, like build.
 func buildBroken(ctx context.Context, rule broken.Rule) (bin string, err error) {
 	sources, err := os.MkdirTemp("", "deeplink-broken-")
 	if err != nil {

@@ -17,7 +17,8 @@ const selectState = `
 	where case when $1 = '' then o.org_key = $2 and d.host is null else d.host = $1 and d.status = 'verified' end
 	      and lower(l.short_code) = $3`
 
-// checkDatabase compares what was acknowledged with what is there, also of subjects that were given up: not all is possible there.
+// checkDatabase compares the acknowledged changes with the database, including those of retired subjects: even there not every state is
+// possible.
 func (r *run) checkDatabase(ctx context.Context) error {
 	for _, s := range r.board.ever() {
 		for _, a := range s.addresses {
@@ -31,7 +32,7 @@ func (r *run) checkDatabase(ctx context.Context) error {
 	return nil
 }
 
-// stateOf returns what a short URL has to show, by the tables alone.
+// stateOf returns the state that a short URL must show, according to the tables alone.
 func (r *run) stateOf(ctx context.Context, s *subject, a address) (history.State, error) {
 	orgKey, code, shared := strings.Cut(a.path[1:], "/")
 	if !shared {
@@ -44,7 +45,7 @@ func (r *run) stateOf(ctx context.Context, s *subject, a address) (history.State
 	case errors.Is(err, pgx.ErrNoRows):
 		return history.Gone, nil
 	case err != nil:
-		return 0, fmt.Errorf("compare the database with what was acknowledged: %w", err)
+		return 0, fmt.Errorf("compare the database with the acknowledged changes: %w", err)
 	case suspended || !active:
 		return history.Off, nil
 	case location == nil:

@@ -45,10 +45,10 @@ func (c FailoverCommand) Run(ctx context.Context, out *proof.Output) error {
 	return errors.Join(err, report.wrong())
 }
 
-// A run that saw less has shown nothing.
+// A run with fewer reads or changes proves nothing.
 const leastReads, leastRevocations = 10_000, 100
 
-// run starts a rig and makes each fault in turn. The report is nil when there was no run.
+// run starts a rig and injects each fault in turn. The report is nil if the run did not start.
 func (c FailoverCommand) run(ctx context.Context, bin string, log io.Writer) (*report, error) {
 	on := new(failingOver)
 	r, err := openRigOn(ctx, bin, c.StaleIfError, log, on)
@@ -70,7 +70,7 @@ func (c FailoverCommand) run(ctx context.Context, bin string, log io.Writer) (*r
 	return newReport(run), err
 }
 
-// failingOver is stores of which each has a server to spare. Members know all of them, and reach them without proxies.
+// failingOver are stores with a spare server each. Members know all servers, and reach them without proxies.
 type failingOver struct {
 	redisServers    underSentinels
 	postgresServers withStandby
@@ -88,7 +88,7 @@ func (f *failingOver) redis(*member) string { return f.redisServers.URL() }
 func (f *failingOver) database(address string, _ *member) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		panic(err) // the stack made it
+		panic(err) // the stack created it
 	}
 	u.Host = f.postgresServers.servers[0].Addr() + "," + f.postgresServers.servers[1].Addr()
 	return u.String() + "&target_session_attrs=read-write"
@@ -104,13 +104,13 @@ func (f *failingOver) close() (err error) {
 	return err
 }
 
-// underSentinels is a Redis and its replica, one of which the Sentinels make the primary.
+// underSentinels is a Redis and its replica, one of which the Sentinels promote to primary.
 type underSentinels struct {
 	*devservers.Sentinels
 	primary int
 }
 
-// sentinelsWait is how long a Redis is silent before Sentinels call it down.
+// sentinelsWait is how long a Redis must be silent before Sentinels consider it down.
 const sentinelsWait = time.Second
 
 func (u *underSentinels) start(ctx context.Context, dir string) (err error) {
@@ -125,7 +125,7 @@ func (u *underSentinels) nemeses() []nemesis {
 	}
 }
 
-// failOver has the Sentinels promote the replica. The former primary comes back empty.
+// failOver makes the Sentinels promote the replica. The former primary restarts empty.
 func (u *underSentinels) failOver(end func(*devservers.Redis) error, random *rand.Rand) attack {
 	var former *devservers.Redis
 	return attack{
@@ -143,11 +143,11 @@ func (u *underSentinels) failOver(end func(*devservers.Redis) error, random *ran
 
 // withStandby is a Postgres with a synchronous standby.
 type withStandby struct {
-	servers [2]*devservers.Postgres // the first one began as the primary
+	servers [2]*devservers.Postgres // the first one started as the primary
 	primary int
 }
 
-// standbyName is what the primary knows its standby by.
+// standbyName is the application_name of the standby.
 const standbyName = "standby"
 
 func (w *withStandby) start(ctx context.Context, primary *devservers.Postgres) (err error) {
@@ -162,7 +162,7 @@ func (w *withStandby) start(ctx context.Context, primary *devservers.Postgres) (
 	return w.wait(ctx)
 }
 
-// wait makes commits of the primary wait for the standby, and returns when they do.
+// wait makes commits of the primary wait for the standby, and returns once they do.
 func (w *withStandby) wait(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, w.servers[w.primary].URL())
 	if err != nil {

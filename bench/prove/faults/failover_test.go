@@ -10,7 +10,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// The short form of `prove failover`: the primary of Postgres goes once, with real servers.
+// The short form of `prove faults failover`: the primary of Postgres fails once, with real servers.
 func TestFailoverLosesNoChangeAndCausesNoStaleResponse(t *testing.T) {
 	testkit.Prove(t)
 	bin, err := fleet.Build(t.Context())
@@ -31,6 +31,6 @@ func TestFailoverLosesNoChangeAndCausesNoStaleResponse(t *testing.T) {
 		t.Error(err)
 	}
 	if report.Reads < leastReads || report.Revocations < leastRevocations || len(report.Faults) != 2+1 {
-		t.Errorf("%d reads, %d revocations, %d faults: nothing was shown", report.Reads, report.Revocations, len(report.Faults)-2)
+		t.Errorf("%d reads, %d revocations, %d faults: the run proves nothing", report.Reads, report.Revocations, len(report.Faults)-2)
 	}
 }

@@ -40,16 +40,16 @@ type Command struct {
 	Batch        int           `help:"Reads per batch." default:"8"`
 }
 
-// reserved are the connections to each edge that wait for what is hot.
+// reserved is the number of connections to each edge that wait for hot subjects.
 const reserved = 4
 
-// shortLoad is a load that a busy machine with two cores bears beside its other work.
+// shortLoad is a load that a busy machine with two cores can bear alongside its other work.
 var shortLoad = workload{
 	links: 8, readers: 4, reserved: reserved, readEvery: 5 * time.Millisecond, batch: 4, changeEvery: 60 * time.Millisecond,
 	faults: nemeses(), oneByOne: true,
 }
 
-// errWrong ends the command when an answer was wrong.
+// errWrong ends the command when a response was wrong.
 var errWrong = errors.New("the promise is broken")
 
 // Validate implements kong's check of a command.
@@ -90,7 +90,7 @@ func (c Command) Run(ctx context.Context, out *proof.Output) error {
 	return errors.Join(err, report.wrong())
 }
 
-// runFaults starts a rig of the programs in bin and does one run on it. The report is nil when there was no run.
+// runFaults starts a rig of the programs in bin and does one run on it. The report is nil if the run did not start.
 func runFaults(ctx context.Context, bin string, l workload, seed uint64, stale time.Duration, log io.Writer) (*report, error) {
 	r, err := openRig(ctx, bin, stale, log)
 	if err != nil {

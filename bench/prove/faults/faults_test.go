@@ -72,7 +72,7 @@ func TestChangesCountUnderTheFaultsTheyMet(t *testing.T) {
 		t.Errorf("-expected +got:\n%s", diff)
 	}
 	if n := tally.all.revocations.Load(); n != 2 {
-		t.Errorf("%d revocations, expected the two that were answered", n)
+		t.Errorf("%d revocations, expected the two that got a response", n)
 	}
 }
 
@@ -90,14 +90,14 @@ func TestBoardShowsTheCurrentSubjects(t *testing.T) {
 		t.Errorf("left on the board: %v", got)
 	}
 	if got := b.ever(); len(got) != 2 || !slices.Contains(got, one) {
-		t.Errorf("there ever were: %v", got)
+		t.Errorf("subjects ever on the board: %v", got)
 	}
-	for range 2 * mostHot { // more than fits: no caller waits
+	for range 2 * mostHot { // more than the channel holds: no caller waits
 		b.heat(two)
 	}
 	for edge := range b.hot {
 		if len(b.hot[edge]) != mostHot || <-b.hot[edge] != two {
-			t.Errorf("edge %d is to be asked for %d", edge, len(b.hot[edge]))
+			t.Errorf("edge %d: %d hot subjects", edge, len(b.hot[edge]))
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestConcurrentFaultsShareNoResource(t *testing.T) {
 	}
 }
 
-// offline is a member with links and no process.
+// offline is a member with links but no process.
 func offline(t *testing.T, others []string) *member {
 	t.Helper()
 	m := &member{name: "member " + string(rune('a'+len(others)))}
@@ -168,7 +168,7 @@ func TestCommandLineNamesFaultsAndRules(t *testing.T) {
 		t.Errorf("%d faults of %d, %v", len(got), len(all), err)
 	}
 	if got, err := named([]string{"Redis"}); err == nil {
-		t.Errorf("%v is called Redis", got)
+		t.Errorf("the name Redis selects %v", got)
 	}
 	names := make(map[string]bool)
 	for _, n := range all {
@@ -186,7 +186,7 @@ func TestCommandLineNamesFaultsAndRules(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if got, err := (CatchCommand{Rules: []string{"nothing"}}).chosen(); err == nil {
-		t.Errorf("%v is called nothing", got)
+		t.Errorf("no name selects %v", got)
 	}
 }
 

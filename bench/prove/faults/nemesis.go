@@ -14,44 +14,44 @@ import (
 	"deeplink/shared/devservers"
 )
 
-// nemesis is a kind of fault. draw chooses what exactly will happen.
+// nemesis is a kind of fault. draw chooses the details.
 type nemesis struct {
 	name string
 	kind kind
 	draw func(r *rig, random *rand.Rand) attack
 }
 
-// kind says what a fault is made of.
+// kind says which part of the system a fault affects.
 type kind string
 
 const (
-	// onProcess is what happens to a process.
+	// onProcess affects a process.
 	onProcess kind = "process"
-	// onLink is a link that breaks in one of the modes.
+	// onLink breaks a link in one of the modes.
 	onLink kind = "link"
-	// ambush is several of these, in an order.
+	// ambush combines several of these, in an order.
 	ambush kind = "ambush"
 )
 
-// attack is one fault with all its choices made.
+// attack is one fault with all choices made.
 type attack struct {
-	// what says it in stories, without its length.
+	// its description in stories, without its duration
 	what string
-	// claims are what it needs for itself: two attacks with a claim in common are not made together.
+	// claims are the resources that it needs exclusively: two attacks with a common claim never run together.
 	claims []string
-	// hold is how long it lasts.
+	// hold is its duration.
 	hold time.Duration
-	// inflict begins it. heal ends it; it is called in any case and leaves nothing behind. Neither makes choices: two attacks
-	// that go on at once would share a source of random numbers.
+	// inflict starts it. heal ends it; it is called in any case and leaves nothing behind. Neither makes random choices: concurrent attacks
+	// would share a source of random numbers.
 	inflict, heal func(ctx context.Context) error
 }
 
 func nothing(context.Context) error { return nil }
 
-// spans are how long things are stopped: less than a lease, more than one, and longer than any time-out.
+// spans are how long processes are stopped: less than a lease, more than one, and longer than any timeout.
 var spans = []time.Duration{fleet.Lease / 2, 2 * fleet.Lease, 10 * time.Second}
 
-// nemeses are all there are.
+// nemeses returns all kinds of faults.
 func nemeses() []nemesis {
 	all := []nemesis{
 		{"edge stopped", onProcess, func(r *rig, random *rand.Rand) attack { return stopped(pick(random, r.edges), pick(random, spans)) }},
@@ -86,7 +86,7 @@ func nemeses() []nemesis {
 	return all
 }
 
-// named returns the nemeses with these names, all when there are none. A name that is not one is an error.
+// named returns the nemeses with these names, all if there are no names. An unknown name is an error.
 func named(names []string) ([]nemesis, error) {
 	all := nemeses()
 	if len(names) == 0 {
@@ -96,7 +96,7 @@ func named(names []string) ([]nemesis, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(n nemesis) bool { return n.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no fault is called %q", name)
+			return nil, fmt.Errorf("unknown fault %q", name)
 		}
 		found = append(found, all[i])
 	}
@@ -240,7 +240,7 @@ func backendsTerminated(r *rig, _ *rand.Rand) attack {
 	}
 }
 
-// links are the ways that can break, by who goes them.
+// links are the links that can break, by their two ends.
 var links = []struct {
 	name string
 	from func(r *rig) []*member
@@ -258,7 +258,7 @@ func (r *rig) atControls() []*member { return append(slices.Clone(r.controls), r
 func toPostgres(m *member) *proxy.Proxy { return m.postgres }
 func toRedis(m *member) *proxy.Proxy    { return m.redis }
 
-// modes are how a link can break.
+// modes are the ways in which a link can break.
 var modes = []struct {
 	name  string
 	rules func(random *rand.Rand) proxy.Rules
@@ -278,7 +278,7 @@ var modes = []struct {
 	{"refused", func(*rand.Rand) proxy.Rules { return proxy.Rules{Refuse: true} }},
 }
 
-// linkBroken breaks the link of one member, or of all of a kind.
+// linkBroken breaks the link of one member, or of all members of a kind.
 func linkBroken(members []*member, link func(*member) *proxy.Proxy, rules proxy.Rules, name string, random *rand.Rand) attack {
 	who := "all"
 	if random.IntN(3) > 0 {

@@ -12,7 +12,7 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// suspender suspends and resumes an organization with two links, by the operator's command.
+// suspender suspends and resumes an organization with two links, with the operator's command.
 type suspender struct{ writer }
 
 func (w *suspender) work(ctx context.Context) {
@@ -30,7 +30,7 @@ func (w *suspender) work(ctx context.Context) {
 	}
 }
 
-// settle makes an organization with its links.
+// settle creates an organization with its links.
 func (w *suspender) settle(ctx context.Context) bool {
 	if w.caller = w.run.newCaller(ctx); w.caller == nil {
 		return false
@@ -74,7 +74,7 @@ func (w *suspender) set(ctx context.Context, verb string, state history.State) b
 	return true
 }
 
-// domainWriter adds a custom domain by the operator's command, puts a link on it, and removes the domain with its link by hand.
+// domainWriter adds a custom domain with the operator's command, creates a link on it, and removes both by hand.
 type domainWriter struct{ writer }
 
 func (w *domainWriter) work(ctx context.Context) {
@@ -91,7 +91,7 @@ func (w *domainWriter) work(ctx context.Context) {
 	}
 }
 
-// round returns false when it is not known what became of the domain.
+// round returns false when the state of the domain is unknown.
 func (w *domainWriter) round(ctx context.Context) bool {
 	host := w.addresses[0].host
 	out, err := w.run.operate(ctx, "domain", "add", w.caller.OrgKey, host, "--verified")
@@ -114,8 +114,8 @@ func (w *domainWriter) round(ctx context.Context) bool {
 	return outcome == history.ByHand
 }
 
-// watch looks at a key until well after a change by hand has to be seen everywhere. Control does not wait for the edges then; this is how
-// long the bench gives them, which is the longest that they may take.
+// watch reads a key until well after every edge must have applied a change by hand. Control does not wait for the edges then; the bench
+// waits for as long as the protocol allows them.
 func (w *writer) watch(ctx context.Context) {
 	longest := fleet.Lease + w.run.rig.stale[0] + 100*time.Millisecond
 	for end := time.Now().Add(longest + time.Second); time.Now().Before(end) && fleet.Pause(ctx, 100*time.Millisecond); {
@@ -123,7 +123,7 @@ func (w *writer) watch(ctx context.Context) {
 	}
 }
 
-// handWriter edits a link in the database, as an operator with psql would, past control and its hints.
+// handWriter edits a link in the database, as an operator with psql would, without control and its hints.
 type handWriter struct {
 	writer
 	id string
@@ -156,7 +156,7 @@ func (w *handWriter) create(ctx context.Context) {
 	}
 }
 
-// edit makes one change. Its transaction stays open for a while, so that others which began later commit before it.
+// edit makes one change. Its transaction stays open for a while, so that later transactions commit before it.
 func (w *handWriter) edit(ctx context.Context) bool {
 	open := w.upTo(400 * time.Millisecond)
 	if w.chance(3) {
@@ -172,7 +172,7 @@ func (w *handWriter) edit(ctx context.Context) bool {
 	}) == history.ByHand
 }
 
-// byHand runs statements in one transaction, as the owner of the database and past all proxies, and commits after open.
+// byHand runs statements in one transaction, as the owner of the database and without proxies, and commits after open.
 func (r *run) byHand(ctx context.Context, open time.Duration, statements ...string) func(...any) history.Outcome {
 	return func(values ...any) history.Outcome {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// readTimeout bounds one turn. An edge that does not reach Postgres waits for two questions of a second each.
+	// readTimeout bounds one turn. An edge that cannot reach Postgres waits for two queries of a second each.
 	readTimeout = 2500 * time.Millisecond
-	// reconnectEvery is the pause after a connection that failed: an edge that is down must not be besieged.
+	// reconnectEvery is the pause after a failed connection, so that an edge that is down is not flooded.
 	reconnectEvery = 10 * time.Millisecond
 )
 
-// reader asks one edge over one connection, again and again, and has each answer judged.
+// reader sends requests to one edge over one connection, and has each response checked.
 type reader struct {
 	run  *run
 	edge int
-	// every is the pace of its turns. In one turn it asks for batch keys together: with one system call for many requests both
-	// ends have time for more of them. What is hot is asked for at once and alone.
+	// every is the pace of its turns. In one turn it requests batch keys together: with one system call for many requests, both sides have
+	// time for more of them. Hot subjects are requested at once and alone.
 	every time.Duration
 	batch int
-	// reserved readers ask for nothing but what is hot, so that they are free for it.
+	// reserved readers request only hot subjects, so that they are free for them.
 	reserved bool
 
 	line  visitor.Line
@@ -45,7 +45,7 @@ func (r *reader) read(ctx context.Context) {
 		if len(r.asked) == 0 {
 			continue
 		}
-		// Of requests that are sent together the later ones reach the edge later than this says, which makes the judge milder.
+		// The edge receives the later requests of a batch later than this time, which makes the check less strict for them.
 		sent := r.run.recorder.Now()
 		left := len(r.asked)
 		status, err := r.ask()
@@ -54,7 +54,7 @@ func (r *reader) read(ctx context.Context) {
 				break
 			}
 			if left--; !r.line.Connected() {
-				left = 0 // the others were not heard
+				left = 0 // the edge did not receive the later requests
 			}
 		}
 		if err != nil {
@@ -66,7 +66,7 @@ func (r *reader) read(ctx context.Context) {
 	}
 }
 
-// next waits for what to ask for next.
+// next waits for the next subjects to request.
 func (r *reader) next(ctx context.Context, pace *time.Timer) {
 	r.asked = r.asked[:0]
 	turn := pace.C
@@ -83,7 +83,7 @@ func (r *reader) next(ctx context.Context, pace *time.Timer) {
 	}
 }
 
-// ask sends the requests. With an error, the status says how far it came.
+// ask sends the requests. With an error, the status says how far it got.
 func (r *reader) ask() (status int, err error) {
 	if err := r.line.Connect(); err != nil {
 		return unconnected, err
@@ -95,7 +95,7 @@ func (r *reader) ask() (status int, err error) {
 	return unanswered, r.line.Send()
 }
 
-// answer receives the next answer and has it judged.
+// answer receives the next response and has it checked.
 func (r *reader) answer(sent time.Duration, s *subject) (status int, err error) {
 	if err := r.line.Receive(); err != nil {
 		return unanswered, err
@@ -107,7 +107,7 @@ func (r *reader) answer(sent time.Duration, s *subject) (status int, err error) 
 	if state, ok := s.state(status, response.Header.Peek("Location")); ok {
 		s.Judge(history.Read{Edge: r.edge, Sent: sent, Answered: answered, State: state})
 	} else if status != fasthttp.StatusServiceUnavailable {
-		r.run.surprise(fmt.Sprintf("edge %d answered %d: %s", r.edge, status, response.Body()))
+		r.run.surprise(fmt.Sprintf("edge %d returned %d: %s", r.edge, status, response.Body()))
 	}
 	return status, nil
 }

@@ -17,9 +17,9 @@ import (
 // redisTimeout bounds a command to a Redis of the rig.
 const redisTimeout = 5 * time.Second
 
-// tell sends one command to a Redis directly, not through a proxy.
-func tell(ctx context.Context, server *devservers.Redis, do func(context.Context, *redis.Client) error) error {
-	// Not package bus, which gives up early: here nothing but this command makes the fault that it is for.
+// command sends one command to a Redis directly, not through a proxy.
+func command(ctx context.Context, server *devservers.Redis, do func(context.Context, *redis.Client) error) error {
+	// Not package bus, whose short timeouts could fail here: only this command injects or heals the fault.
 	client := redis.NewClient(&redis.Options{
 		Addr: server.Addr(), MaxRetries: -1, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, WriteTimeout: redisTimeout,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -34,7 +34,7 @@ func replicate(ctx context.Context, replica, primary *devservers.Redis) error {
 	if err != nil {
 		return err
 	}
-	err = tell(ctx, replica, func(ctx context.Context, c *redis.Client) error { return c.ReplicaOf(ctx, host, port).Err() })
+	err = command(ctx, replica, func(ctx context.Context, c *redis.Client) error { return c.ReplicaOf(ctx, host, port).Err() })
 	if err != nil {
 		return fmt.Errorf("make a replica of Redis: %w", err)
 	}
@@ -51,11 +51,11 @@ func (r *rig) primary() (primary, other *devservers.Redis) {
 	return r.Redis, r.second
 }
 
-// failOver promotes the replica. What the primary took since it was cut off from the replica is lost, and every client that is connected
-// to it is left there: cut off with an error, or, when hung, without one. The way back is rejoin.
+// failOver promotes the replica. The writes that the primary accepted after the two were cut off from each other are lost. Clients of the
+// old primary stay with it: their connections are reset or, if it hangs, stay silent. rejoin reverts this.
 func (r *rig) failOver(ctx context.Context, lossy time.Duration, hung bool) error {
 	primary, replica := r.primary()
-	err := tell(ctx, replica, func(ctx context.Context, c *redis.Client) error { return c.ReplicaOf(ctx, "no", "one").Err() })
+	err := command(ctx, replica, func(ctx context.Context, c *redis.Client) error { return c.ReplicaOf(ctx, "no", "one").Err() })
 	if err != nil {
 		return fmt.Errorf("promote the replica of Redis: %w", err)
 	}
@@ -75,7 +75,7 @@ func (r *rig) failOver(ctx context.Context, lossy time.Duration, hung bool) erro
 	return nil
 }
 
-// rejoin makes the former primary, empty, the replica of the present one.
+// rejoin makes the former primary, emptied, the replica of the current one.
 func (r *rig) rejoin(ctx context.Context) error {
 	primary, former := r.primary()
 	if err := former.Kill(); err != nil {
@@ -90,10 +90,10 @@ func (r *rig) rejoin(ctx context.Context) error {
 // flush empties Redis.
 func (r *rig) flush(ctx context.Context) error {
 	primary, _ := r.primary()
-	return tell(ctx, primary, func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
+	return command(ctx, primary, func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
 }
 
-// terminateBackends ends every connection to Postgres but the one that asks.
+// terminateBackends ends every connection to Postgres except its own.
 func (r *rig) terminateBackends(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fleet.StopTimeout)
 	defer cancel()
@@ -104,5 +104,5 @@ func (r *rig) terminateBackends(ctx context.Context) error {
 	return nil
 }
 
-// both is a rule for both directions.
+// both applies a flow to both directions.
 func both(flow proxy.Flow) proxy.Rules { return proxy.Rules{Up: flow, Down: flow} }

@@ -10,10 +10,10 @@ import (
 	"deeplink/bench/prove/figures"
 )
 
-// linearizeLimit bounds what porcupine may take for one key on one edge.
+// linearizeLimit bounds porcupine's time for one key on one edge.
 const linearizeLimit = 10 * time.Second
 
-// report is the outcome of a run.
+// report is the result of a run.
 type report struct {
 	Seed          uint64                `json:"seed"`
 	Seconds       float64               `json:"seconds"`
@@ -27,10 +27,10 @@ type report struct {
 	Surprises     map[string]int        `json:"surprises,omitempty"`
 	Faults        []reportRow           `json:"faults"`
 
-	during []string // the faults that were there when something was found that ended the run
+	during []string // the faults that were active at the finding that ended the run
 }
 
-// reportRow is what happened while one fault was there. Latencies are of changes that were answered, in milliseconds.
+// reportRow is what happened while one fault was active. Latencies are of changes with a response, in milliseconds.
 type reportRow struct {
 	Fault       string  `json:"fault"`
 	Times       int64   `json:"times"`
@@ -50,7 +50,7 @@ type reportRow struct {
 	Failed      int64   `json:"failed"`
 }
 
-// newReport reports a run that is over.
+// newReport reports a completed run.
 func newReport(r *run) *report {
 	report := &report{
 		Seed: r.seed, Seconds: r.took.Seconds(), Revocations: r.tally.all.revocations.Load(), Reads: r.recorder.Reads(),
@@ -74,7 +74,7 @@ func (r *row) report() reportRow {
 	}
 }
 
-// wrong returns what must not be, as an error.
+// wrong returns all findings as an error.
 func (r *report) wrong() error {
 	if r.Violations+r.Losses+r.Corruption+len(r.Linearization.Illegal) == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (r *report) wrong() error {
 		errWrong, r.Violations, r.Losses, r.Corruption, len(r.Linearization.Illegal), r.Seed)
 }
 
-// mostStories bounds the stories that are printed.
+// mostStories bounds the printed stories.
 const mostStories = 5
 
 // markdown prints the report for people.
@@ -92,7 +92,7 @@ func (r *report) markdown(out io.Writer) {
 		r.Seed, r.Seconds, r.Revocations, r.Reads, r.Violations, r.Losses, r.Corruption)
 	l := r.Linearization
 	fmt.Fprintf(out, "porcupine: %d keys, %d reads, not explained: %v, not decided: %v\n\n", l.Keys, l.Reads, l.Illegal, l.Undecided)
-	fmt.Fprintln(out, "| while | times | complete | pending | by hand | no answer | refused | p50 ms | p90 ms | p99 ms | longest ms | reads | 503 | not connected | not answered | other errors |")
+	fmt.Fprintln(out, "| while | times | complete | pending | by hand | no response | refused | p50 ms | p90 ms | p99 ms | longest ms | reads | 503 | no connection | no response | other errors |")
 	fmt.Fprintln(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, f := range r.Faults {
 		fmt.Fprintf(out, "| %s | %d | %d | %d | %d | %d | %d | %.1f | %.1f | %.1f | %.1f | %d | %d | %d | %d | %d |\n", f.Fault, f.Times, f.Complete, f.Pending,

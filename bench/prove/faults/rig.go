@@ -23,23 +23,23 @@ import (
 
 const rigEdges, rigControls = 3, 2
 
-// rig is a fleet in which every process reaches Postgres and Redis through proxies of its own, so that each of them can be cut
-// off from either. The last edge has S = 0: it answers 503 where the others go on.
+// rig is a fleet in which every process has its own proxies to Postgres and Redis, so that each process can be cut off from either. The
+// last edge has S = 0: it responds 503 where the others continue to serve.
 type rig struct {
 	*stack.Stack
 	dir             string
 	edges, controls []*member
-	operator        *member // the command line: a process for each command, but always the same links
+	operator        *member // the command line: each command is a new process, but uses the same links
 	owner           *pgxpool.Pool
 	stores          stores
 	stale           []time.Duration // S of each edge
 
 	mu     sync.Mutex
-	second *devservers.Redis // the replica of Redis, or after a failover the primary
-	failed bool              // over: second is the primary
+	second *devservers.Redis // the replica of Redis, or the primary after a failover
+	failed bool              // after a failover: second is the primary
 }
 
-// member is a process with its place and its links. It comes back at the same address, on the same slot.
+// member is a process with its address and its links. It restarts at the same address, on the same slot.
 type member struct {
 	name            string
 	addr            string
@@ -48,25 +48,25 @@ type member struct {
 
 	mu     sync.Mutex
 	node   *stack.Node
-	ending bool // it was told to end
+	ending bool // the rig has stopped it
 }
 
-// openRig starts a rig of the programs in bin. stale is S of all edges but the last. What they write goes to log.
+// openRig starts a rig of the programs in bin. stale is S of all edges but the last. Logs of the processes go to log.
 func openRig(ctx context.Context, bin string, stale time.Duration, log io.Writer) (r *rig, err error) {
 	return openRigOn(ctx, bin, stale, log, proxied{})
 }
 
-// stores is what a rig has for Postgres and Redis, beside those of the stack, and how its members reach them.
+// stores are the servers of a rig in addition to those of the stack, and how its members reach them.
 type stores interface {
-	// start is called before the members start.
+	// start runs before the members start.
 	start(ctx context.Context, r *rig) error
-	// database returns the URL by which a member, or who is none (nil), reaches what url names in the stack, redis that of its Redis.
+	// database returns the URL with which a member (nil: a command) reaches the database of url; redis returns that of Redis.
 	database(url string, m *member) string
 	redis(m *member) string
 	close() error
 }
 
-// proxied is the stores of the stack, behind the proxies of each member.
+// proxied are the stores of the stack, behind the proxies of each member.
 type proxied struct{}
 
 func (proxied) start(context.Context, *rig) error { return nil }
@@ -80,7 +80,7 @@ func (proxied) database(url string, m *member) string {
 	return through(url, m.postgres)
 }
 
-// openRigOn is openRig on other stores.
+// openRigOn is openRig with other stores.
 func openRigOn(ctx context.Context, bin string, stale time.Duration, log io.Writer, on stores) (r *rig, err error) {
 	r = &rig{stale: []time.Duration{stale, stale, 0}, stores: on}
 	defer func() {
@@ -123,7 +123,7 @@ func openRigOn(ctx context.Context, bin string, stale time.Duration, log io.Writ
 	return r, group.Wait()
 }
 
-// enlist makes the members with their links, and starts none.
+// enlist creates the members with their links, and starts none.
 func (r *rig) enlist(addrs []string) (err error) {
 	for i := range rigEdges {
 		m := &member{name: fmt.Sprintf("edge %d", i), addr: addrs[i]}
@@ -150,7 +150,7 @@ func (r *rig) enlist(addrs []string) (err error) {
 	return r.operator.link(r.Postgres.Addr(), r.Redis.Addr())
 }
 
-// link gives a member its links.
+// link creates the links of a member.
 func (m *member) link(postgres, redis string) error {
 	addrs, err := fleet.FreeAddrs(2)
 	if err != nil {
@@ -163,11 +163,11 @@ func (m *member) link(postgres, redis string) error {
 	return err
 }
 
-// through returns a database URL that leads over a proxy.
+// through returns a database URL that leads to a proxy.
 func through(database string, p *proxy.Proxy) string {
 	u, err := url.Parse(database)
 	if err != nil {
-		panic(err) // the stack made it
+		panic(err) // the stack created it
 	}
 	u.Host = p.Addr()
 	return u.String()
@@ -176,7 +176,7 @@ func through(database string, p *proxy.Proxy) string {
 // members are the processes that serve.
 func (r *rig) members() []*member { return append(append([]*member{}, r.edges...), r.controls...) }
 
-// linked are all that have links.
+// linked are all members that have links.
 func (r *rig) linked() []*member { return append(r.members(), r.operator) }
 
 // operate runs an operator's command over the operator's links.
@@ -184,7 +184,7 @@ func (r *rig) operate(ctx context.Context, arguments ...string) ([]byte, error) 
 	return r.OperateThrough(ctx, r.stores.database(r.Control, r.operator), r.stores.redis(r.operator), arguments...)
 }
 
-// close stops everything and removes the folder. No fault that is still there holds it up.
+// close stops everything and removes the folder. No active fault delays it.
 func (r *rig) close(ctx context.Context) error {
 	var group errgroup.Group
 	for _, m := range r.linked() {
@@ -209,7 +209,7 @@ func (r *rig) close(ctx context.Context) error {
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
 }
 
-// close ends the process, in order if it can, and then its links.
+// close ends the process, in order if possible, and then its links.
 func (m *member) close(ctx context.Context) error {
 	var errs []error
 	for _, p := range []*proxy.Proxy{m.postgres, m.redis} {
@@ -228,7 +228,7 @@ func (m *member) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// start starts a member that does not run, and waits until it is ready.
+// start starts a stopped member, and waits until it is ready.
 func (m *member) start(ctx context.Context) error {
 	if err := m.launchAgain(); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (m *member) start(ctx context.Context) error {
 	return nil
 }
 
-// launchAgain starts a member that does not run, and does not wait for it.
+// launchAgain starts a stopped member, and does not wait for it.
 func (m *member) launchAgain() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -272,7 +272,7 @@ func (m *member) end() *stack.Node {
 	return m.node
 }
 
-// crashed returns how the process ended, "" when it runs or was told to end.
+// crashed returns how the process ended, "" if it runs or the rig has stopped it.
 func (m *member) crashed() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

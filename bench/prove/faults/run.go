@@ -14,18 +14,18 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// workload says how much is done beside the faults.
+// workload is the load alongside the faults.
 type workload struct {
-	links                  int // writers of links; each other kind of writer has a quarter of them, and at least one
-	readers, reserved      int // per edge
-	batch                  int // how many keys a reader asks for at once
+	links                  int // writers of links; each other kind of writer has a quarter as many, and at least one
+	readers, reserved      int // connections per edge
+	batch                  int // keys per batch of a reader
 	readEvery, changeEvery time.Duration
-	revocations, reads     int64         // to be reached before the run may end
-	atLeast                time.Duration // how long the run goes on anyhow
-	faults                 []nemesis     // what there is to go wrong
-	oneByOne               bool          // each of them once, in place of faults at random
-	rounds                 int           // if not 0: all of them in turn so many times, in place of that
-	untilFound             bool          // end with the first finding
+	revocations, reads     int64         // targets to reach before the run may end
+	atLeast                time.Duration // minimum duration of the run
+	faults                 []nemesis     // the faults to choose from
+	oneByOne               bool          // each of them once, instead of random faults
+	rounds                 int           // if not 0: all of them in turn this many times instead
+	untilFound             bool          // end at the first finding
 }
 
 // run is one run of the bench on one rig.
@@ -36,13 +36,13 @@ type run struct {
 	recorder *history.Recorder
 	board    *board
 	tally    *tally
-	writers  int // that were started
+	writers  int // started waves
 
-	took time.Duration // once it is over
+	took time.Duration // set at the end
 
 	mu        sync.Mutex
-	surprises map[string]int // answers that no fault explains
-	during    []string       // the faults that were there when something was found that ended the run
+	surprises map[string]int // responses that no fault explains
+	during    []string       // the faults that were active at the finding that ended the run
 }
 
 func newRun(r *rig, l workload, seed uint64) *run {
@@ -52,7 +52,7 @@ func newRun(r *rig, l workload, seed uint64) *run {
 	}
 }
 
-// random returns a source of random numbers of its own for each of those who need one, all made from the seed.
+// random returns a new source of random numbers for each of its users, all derived from the seed.
 func (r *run) random(who uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, who)) }
 
 // mostSurprises bounds how many different ones are kept.
@@ -66,12 +66,11 @@ func (r *run) surprise(what string) {
 	}
 }
 
-// errCrashed means that a process ended which no fault had ended.
-var errCrashed = errors.New("ended by itself")
+// errCrashed means that a process ended although no fault had ended it.
+var errCrashed = errors.New("ended unexpectedly")
 
-// do lets writers and readers work while faults come and go, then heals everything, lets the last changes settle and compares
-// the database with what was acknowledged. An error is one of the bench, or a process that ended by itself; what is wrong with
-// the answers is in the recorder.
+// do runs writers, readers and faults, then heals everything, waits until the last changes are effective, and compares the database with
+// the acknowledged changes. It returns errors of the bench and processes that ended unexpectedly; the recorder holds wrong responses.
 func (r *run) do(ctx context.Context) error {
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
@@ -91,7 +90,7 @@ func (r *run) do(ctx context.Context) error {
 	err := r.attack(looking)
 	stopWriting()
 	writers.Wait()
-	// What was pending or made by hand has to be seen after this; so readers look once more.
+	// By now every pending change and every change by hand must be visible, so the readers check once more.
 	fleet.Pause(looking, fleet.Lease+r.rig.stale[0]+fleet.Lease/2)
 	stopReading()
 	readers.Wait()
@@ -128,7 +127,7 @@ func (r *run) startWriters(ctx context.Context, writers *sync.WaitGroup) {
 	}
 }
 
-// warmUp returns when every writer has something to change, or could not get it for so long that it had better be attacked.
+// warmUp returns when every writer has a link to change, or has failed for so long that the attacks may as well start.
 func (r *run) warmUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -136,7 +135,7 @@ func (r *run) warmUp(ctx context.Context) {
 	}
 }
 
-// untilFound ends the look for findings with the first one.
+// untilFound ends the run at the first finding.
 func (r *run) untilFound(ctx context.Context, stop func()) {
 	select {
 	case <-r.recorder.Found():
@@ -148,7 +147,7 @@ func (r *run) untilFound(ctx context.Context, stop func()) {
 	}
 }
 
-// attack makes faults until the targets are reached or ctx ends.
+// attack injects faults until the targets are reached or ctx ends.
 func (r *run) attack(ctx context.Context) error {
 	r.warmUp(ctx)
 	random := r.random(0)
@@ -174,7 +173,7 @@ func (r *run) attack(ctx context.Context) error {
 	return nil
 }
 
-// awaitEnough goes on without faults where they took less time than the targets do.
+// awaitEnough continues without faults if the faults ended before the targets were reached.
 func (r *run) awaitEnough(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -187,7 +186,7 @@ func (r *run) enough() bool {
 	return r.recorder.Now() >= r.load.atLeast && r.recorder.Reads() >= r.load.reads && r.tally.all.revocations.Load() >= r.load.revocations
 }
 
-// strike makes faults at the same time and returns when they are healed.
+// strike injects faults at the same time and returns when they are healed.
 func (r *run) strike(ctx context.Context, attacks []chosen) error {
 	var rows []*row
 	for _, c := range attacks {
@@ -212,7 +211,7 @@ func (r *run) strike(ctx context.Context, attacks []chosen) error {
 	return nil
 }
 
-// strikeOne heals also what was inflicted in part, and when ctx has ended.
+// strikeOne also heals a partly injected fault, and also when ctx has ended.
 func (r *run) strikeOne(ctx context.Context, a attack) error {
 	r.recorder.Note(a.what)
 	err := a.inflict(ctx)

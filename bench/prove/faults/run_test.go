@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// shortSeed is fixed, so that a failure can be made again.
+	// shortSeed is fixed, so that a failure can be reproduced.
 	shortSeed = 1
-	// shortStale is S here. A run ends with a wait for it.
+	// shortStale is S here. A run ends with a wait for S.
 	shortStale = time.Second
 )
 
@@ -41,20 +41,20 @@ func TestNoFaultCausesAStaleResponse(t *testing.T) {
 		t.Error(err)
 	}
 	if len(report.Surprises) > 0 {
-		t.Errorf("unexpected answers: %v", report.Surprises)
+		t.Errorf("unexpected responses: %v", report.Surprises)
 	}
 	if report.Reads < 10_000 || report.Revocations < 200 || report.Linearization.Reads < 1000 {
-		t.Errorf("%d reads, %d revocations, %d reads for porcupine: nothing was shown", report.Reads, report.Revocations, report.Linearization.Reads)
+		t.Errorf("%d reads, %d revocations, %d reads for porcupine: the run proves nothing", report.Reads, report.Revocations, report.Linearization.Reads)
 	}
 	if len(report.Faults) != 2+len(nemeses()) {
-		t.Errorf("%d faults of %d were made", len(report.Faults)-2, len(nemeses()))
+		t.Errorf("%d of %d faults were injected", len(report.Faults)-2, len(nemeses()))
 	}
 }
 
 func tail(log string) string { return log[max(0, len(log)-5000):] }
 
-// A bench that sees nothing would pass every run. Here the edges are right and the history is not: it claims that changes were
-// answered which had no barrier, and a change that was never made.
+// A bench that detects nothing would pass every run. Here the edges are right and the history is wrong: it claims a response for changes
+// that had no barrier, and records a change that was never made.
 func TestCheckerDetectsWrongResponses(t *testing.T) {
 	testkit.Prove(t)
 	bin, err := fleet.Build(t.Context())
@@ -83,11 +83,11 @@ func TestCheckerDetectsWrongResponses(t *testing.T) {
 	w.caller = r.newCaller(t.Context())
 	w.create(t.Context())
 	if w.id == "" {
-		t.Fatal("no link was made")
+		t.Fatal("no link was created")
 	}
 	refusedChanges(t, r)
 	if found := r.recorder.Findings(); len(found) > 0 {
-		t.Fatalf("a right answer is called wrong: %+v", found)
+		t.Fatalf("a correct response counts as wrong: %+v", found)
 	}
 	for range 20 {
 		to := w.next()
@@ -100,18 +100,18 @@ func TestCheckerDetectsWrongResponses(t *testing.T) {
 		}
 	}
 	if r.recorder.Count(history.Violation) == 0 {
-		t.Errorf("edges answered from before changes that count as complete, and none of %d reads was seen", r.recorder.Reads())
+		t.Errorf("edges served the state before changes that count as complete, and none of %d reads was detected", r.recorder.Reads())
 	}
 	w.change("edit", history.Edit, w.next(), func() history.Outcome { return history.Complete })
 	if err := r.checkDatabase(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.recorder.Count(history.Loss); n != 1 {
-		t.Errorf("%d losses, expected the edit that was never made", n)
+		t.Errorf("%d losses, expected one, the edit that was never made", n)
 	}
 }
 
-// The same with programs that are wrong: they stamp an entry after its row was read.
+// The same with a build that is wrong: it takes the stamp of an entry after reading its row.
 func TestCheckerDetectsABrokenRule(t *testing.T) {
 	testkit.Prove(t)
 	command := CatchCommand{Rules: []string{"stamp-after-load"}, Tries: 3, Seed: shortSeed, StaleIfError: shortStale}
@@ -131,8 +131,8 @@ func TestCheckerDetectsABrokenRule(t *testing.T) {
 	}
 }
 
-// refusedChanges makes a link, asks for an edit while no control is there, and has the link deactivated and reactivated once they
-// are back. It must lead where it led before: the bench once expected the edit, and called the edges wrong.
+// refusedChanges creates a link, requests an edit while no control runs, and deactivates and reactivates the link afterwards. The target
+// must be the original one: the bench once expected the edit, and reported the edges as wrong.
 func refusedChanges(t *testing.T, r *run) {
 	t.Helper()
 	w := &linkWriter{writer: writer{run: r, random: r.random(2), name: "refused"}, patient: true}
@@ -143,7 +143,7 @@ func refusedChanges(t *testing.T, r *run) {
 			t.Fatal(err)
 		}
 	}
-	// A connection that is found closed only when something was sent on it leaves open what came of that.
+	// If a connection turns out closed only after a request was sent on it, the outcome of that request is unknown.
 	fleet.Pause(t.Context(), 300*time.Millisecond)
 	w.edit(t.Context())
 	for _, m := range r.rig.controls {

@@ -15,7 +15,7 @@ type chosen struct {
 	attack attack
 }
 
-// wave is faults that are made at the same time, and how long there is none after them.
+// wave is a set of faults that are injected at the same time, and the pause after them.
 type wave struct {
 	attacks []chosen
 	pause   time.Duration
@@ -25,8 +25,7 @@ func choose(r *rig, random *rand.Rand, n nemesis) chosen {
 	return chosen{nemesis: n, attack: n.draw(r, random)}
 }
 
-// together reports whether a fault can be made at the same time as others: they are of another kind, and need nothing that it
-// needs.
+// together reports whether a fault can be injected at the same time as others: it is of another kind, and shares no claim with them.
 func (c chosen) together(others []chosen) bool {
 	return !slices.ContainsFunc(others, func(other chosen) bool {
 		return c.name == other.name || slices.ContainsFunc(c.attack.claims, func(claim string) bool {
@@ -38,7 +37,7 @@ func (c chosen) together(others []chosen) bool {
 // companions is how many faults are tried as the second of a pair.
 const companions = 10
 
-// endless are faults at random, alone or in pairs.
+// endless returns random faults, alone or in pairs.
 func endless(r *rig, random *rand.Rand, all []nemesis) iter.Seq[wave] {
 	return func(yield func(wave) bool) {
 		for {
@@ -46,7 +45,7 @@ func endless(r *rig, random *rand.Rand, all []nemesis) iter.Seq[wave] {
 				attacks: []chosen{choose(r, random, pick(random, all))},
 				pause:   fleet.Between(random, 300*time.Millisecond, 2*time.Second),
 			}
-			// Half of them get company, if some is found that goes with them.
+			// Half of them are paired, if a compatible fault is found.
 			for tries := random.IntN(2) * companions; tries > 0 && len(w.attacks) < 2; tries-- {
 				if second := choose(r, random, pick(random, all)); second.together(w.attacks) {
 					w.attacks = append(w.attacks, second)
@@ -59,7 +58,7 @@ func endless(r *rig, random *rand.Rand, all []nemesis) iter.Seq[wave] {
 	}
 }
 
-// inTurn are all faults one after the other, in so many rounds.
+// inTurn returns all faults one after the other, for a number of rounds.
 func inTurn(r *rig, random *rand.Rand, all []nemesis, rounds int) iter.Seq[wave] {
 	return func(yield func(wave) bool) {
 		for range rounds {
@@ -73,8 +72,8 @@ func inTurn(r *rig, random *rand.Rand, all []nemesis, rounds int) iter.Seq[wave]
 	}
 }
 
-// When each fault is made once, all must end in time. They are as many at the same time as crowds says of their kind, for as long
-// as holds says at most, with a breath between them. An ambush is disturbed by others, and may need a lease and some time to show.
+// When each fault is injected once, the run must end in time. crowds is how many faults of a kind run at the same time, holds the longest
+// duration of each kind; a pause separates the waves. Other faults would disturb an ambush, which may need a lease and some time to show.
 var (
 	crowds = map[kind]int{ambush: 1, onProcess: 2, onLink: 3}
 	holds  = map[kind]time.Duration{ambush: 5 * fleet.Lease / 4, onProcess: 11 * fleet.Lease / 10, onLink: fleet.Lease / 2}
@@ -82,7 +81,7 @@ var (
 
 const breath = 200 * time.Millisecond
 
-// eachOnce are all faults in a random order, each with others of its kind that go with it.
+// eachOnce returns all faults in a random order, each together with compatible faults of its kind.
 func eachOnce(r *rig, random *rand.Rand, all []nemesis) iter.Seq[wave] {
 	var waves []wave
 	for _, i := range random.Perm(len(all)) {

@@ -11,21 +11,21 @@ import (
 	"deeplink/bench/prove/faults/history"
 )
 
-// subject is a key as readers know it: where to ask, and what an answer means.
+// subject is a key as readers know it: its addresses, and the meaning of a response.
 type subject struct {
 	*history.Key
-	// addresses are the short URLs that all show the state of the key: host, empty for the shared one, and path.
+	// addresses are the short URLs that all show the state of the key: host (empty for the shared one) and path.
 	addresses []address
 }
 
 type address struct{ host, path string }
 
-// targets of a subject are its own, so that a response for another subject is detected.
+// A subject has its own targets, so that a response for another subject is detected.
 func (s *subject) target(n history.State) string {
 	return fmt.Sprintf("https://example.com/%s/%d", s.Name, n)
 }
 
-// state returns what an answer of an edge shows. ok is false for one that shows nothing.
+// state returns what a response of an edge shows. ok is false if it shows no state.
 func (s *subject) state(status int, location []byte) (state history.State, ok bool) {
 	switch status {
 	case 404:
@@ -38,7 +38,7 @@ func (s *subject) state(status int, location []byte) (state history.State, ok bo
 	return 0, false
 }
 
-// leads returns the state of a key that leads to location.
+// leads returns the state of a key that redirects to location.
 func (s *subject) leads(location []byte) history.State {
 	number, own := bytes.CutPrefix(location, []byte("https://example.com/"+s.Name+"/"))
 	n, err := strconv.ParseUint(string(number), 10, 31)
@@ -48,12 +48,12 @@ func (s *subject) leads(location []byte) history.State {
 	return history.State(n)
 }
 
-// board is what there is to read. Writers add subjects and say which are hot.
+// board holds the subjects to read. Writers add subjects and mark some as hot.
 type board struct {
 	mu       sync.Mutex
 	subjects atomic.Pointer[[]*subject]
 	retired  []*subject
-	// hot has for each edge the subjects that just changed or are about to: that is where an edge can be wrong.
+	// hot has, for each edge, the subjects that just changed or are about to: an edge is most likely wrong there.
 	hot []chan *subject
 }
 
@@ -68,14 +68,14 @@ func newBoard(edges int) *board {
 	return b
 }
 
-// put shows a subject to the readers.
+// put makes a subject available to readers.
 func (b *board) put(s *subject) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.subjects.Store(new(append(append([]*subject{}, *b.subjects.Load()...), s)))
 }
 
-// remove retires a subject: nothing is known of it for certain any more.
+// remove retires a subject whose state is no longer certain.
 func (b *board) remove(s *subject) {
 	s.Retire()
 	b.mu.Lock()
@@ -90,14 +90,14 @@ func (b *board) remove(s *subject) {
 	b.retired = append(b.retired, s)
 }
 
-// ever returns all subjects that there were.
+// ever returns all subjects, including removed ones.
 func (b *board) ever() []*subject {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append(append([]*subject{}, *b.subjects.Load()...), b.retired...)
 }
 
-// heat has every edge asked for a subject at once. Readers that are busy already lose nothing by missing it.
+// heat makes readers of every edge request a subject at once. Busy readers may miss it.
 func (b *board) heat(s *subject) {
 	for _, edge := range b.hot {
 		select {
@@ -107,7 +107,7 @@ func (b *board) heat(s *subject) {
 	}
 }
 
-// some adds n subjects, drawn at random, to others. There may be fewer to draw from, but then some come twice.
+// some appends n random subjects to others. If there are fewer than n, some occur twice.
 func (b *board) some(others []*subject, n int) []*subject {
 	all := *b.subjects.Load()
 	if len(all) == 0 {

@@ -10,19 +10,19 @@ import (
 	"deeplink/bench/prove/faults/history"
 )
 
-// row counts what happened while one fault was there.
+// row counts what happened while one fault was active.
 type row struct {
 	name                    string
-	times                   atomic.Int64 // how often the fault was inflicted
-	reads                   atomic.Int64 // answered with a state
-	unavailable             atomic.Int64 // reads answered 503
-	unconnected, unanswered atomic.Int64 // reads for which there was no connection, or on which it broke or timed out
-	failed                  atomic.Int64 // reads answered with any other error: there should be none
+	times                   atomic.Int64 // how often the fault was injected
+	reads                   atomic.Int64 // reads that showed a state
+	unavailable             atomic.Int64 // reads with status 503
+	unconnected, unanswered atomic.Int64 // reads without a connection, or whose connection broke or timed out
+	failed                  atomic.Int64 // reads with any other error: there should be none
 	revocations             atomic.Int64
 
 	mu                                          sync.Mutex
 	complete, pending, byHand, unknown, refused int
-	took                                        []time.Duration // of changes that were answered
+	took                                        []time.Duration // of changes with a response
 }
 
 func (r *row) answered(outcome history.Outcome, took time.Duration) {
@@ -35,7 +35,7 @@ func (r *row) answered(outcome history.Outcome, took time.Duration) {
 		r.pending++
 	case history.ByHand:
 		r.byHand++
-		return // how long it took says nothing of us
+		return // its duration does not depend on control
 	case history.Unknown:
 		r.unknown++
 		return
@@ -46,9 +46,8 @@ func (r *row) answered(outcome history.Outcome, took time.Duration) {
 	r.took = append(r.took, took)
 }
 
-// tally is the rows of a run: one of all, one of the times between faults, in which their traces still end, and one of each
-// fault. A change counts under every fault that was there when it was asked for or when it was answered, a read under those at its
-// end.
+// tally holds the rows of a run: one for everything, one for the times between faults (in which their effects still fade), and one per
+// fault. A change counts under every fault that was active at its request or at its response, a read under those at its end.
 type tally struct {
 	all, calm *row
 	mu        sync.Mutex
@@ -76,7 +75,7 @@ func (t *tally) fault(name string) *row {
 	return r
 }
 
-// set says which faults are there from now on.
+// set sets the faults that are active from now on.
 func (t *tally) set(faults []*row) {
 	if len(faults) == 0 {
 		faults = []*row{t.calm}
@@ -84,10 +83,10 @@ func (t *tally) set(faults []*row) {
 	t.present.Store(&faults)
 }
 
-// now returns the rows to count under: those of the faults that are there.
+// now returns the rows of the active faults.
 func (t *tally) now() []*row { return *t.present.Load() }
 
-// change counts an answer. before are the rows that were there when it was asked for.
+// change counts a response. before are the rows of the faults that were active at its request.
 func (t *tally) change(before []*row, outcome history.Outcome, took time.Duration, revocation bool) {
 	rows := append([]*row{t.all}, before...)
 	for _, r := range t.now() {
@@ -103,13 +102,13 @@ func (t *tally) change(before []*row, outcome history.Outcome, took time.Duratio
 	}
 }
 
-// What a read has for a status when it has none.
+// Statuses of a read without a response.
 const (
 	unconnected = 0
 	unanswered  = -1
 )
 
-// read counts an answer of an edge by its status.
+// read counts a response of an edge by its status.
 func (t *tally) read(status int) {
 	t.all.read(status)
 	for _, r := range t.now() {

@@ -11,19 +11,19 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// writer changes one subject after another. Once the state of a subject cannot be known any more, it takes a new one.
+// writer changes one subject after another. Once the state of a subject becomes unknowable, it takes a new one.
 type writer struct {
 	run    *run
 	random *rand.Rand
 	name   string
-	turn   int // subjects so far
+	turn   int // number of subjects so far
 
 	caller *caller
 	*subject
 	last history.State // the highest target so far
 }
 
-// take begins a new subject. addresses makes its short URLs from its name.
+// take starts a new subject. addresses derives its short URLs from its name.
 func (w *writer) take(addresses func(name string) []address) {
 	w.turn++
 	name := fmt.Sprintf("%s-%d", w.name, w.turn)
@@ -32,7 +32,7 @@ func (w *writer) take(addresses func(name string) []address) {
 	w.run.board.put(w.subject)
 }
 
-// drop gives the subject up.
+// drop retires the subject.
 func (w *writer) drop() {
 	if w.subject != nil {
 		w.run.board.remove(w.subject)
@@ -40,13 +40,13 @@ func (w *writer) drop() {
 	}
 }
 
-// next is a target that was never used.
+// next returns a target that was never used.
 func (w *writer) next() history.State {
 	w.last++
 	return w.last
 }
 
-// change records one change around do, which asks for it. Readers look at the key while it changes and as soon as it has.
+// change records one change around do, which requests it. Readers request the key during the change and right after it.
 func (w *writer) change(what string, kind history.Kind, state history.State, do func() history.Outcome) history.Outcome {
 	before := w.run.tally.now()
 	w.Begin(what, kind, state)
@@ -58,7 +58,7 @@ func (w *writer) change(what string, kind history.Kind, state history.State, do 
 	return outcome
 }
 
-// revokes reports whether a change takes something away that edges served.
+// revokes reports whether a change removes something that edges served.
 func revokes(what string) bool {
 	switch what {
 	case "create", "reactivate", "resume", "get":
@@ -67,12 +67,12 @@ func revokes(what string) bool {
 	return true
 }
 
-// chance is one in n.
+// chance is true once in n calls on average.
 func (w *writer) chance(n int) bool { return w.random.IntN(n) == 0 }
 
 func (w *writer) upTo(span time.Duration) time.Duration { return fleet.Between(w.random, 0, span) }
 
-// rest pauses for about span, and sometimes not at all: changes that follow each other closely meet each other's loads.
+// rest pauses for about span, and sometimes not at all: closely spaced changes meet each other's loads.
 func (w *writer) rest(ctx context.Context, span time.Duration) bool {
 	if w.chance(3) {
 		return ctx.Err() == nil
@@ -80,8 +80,8 @@ func (w *writer) rest(ctx context.Context, span time.Duration) bool {
 	return fleet.Pause(ctx, time.Duration(w.random.ExpFloat64()*float64(span)))
 }
 
-// createLink asks once for a link at the address of the writer, which it takes when it has none, and returns what was said and where the
-// link leads.
+// createLink sends one request for a link at the address of the writer, which it first takes if it has none. It returns the reply and the
+// target of the link.
 func (w *writer) createLink(ctx context.Context) (said reply, to history.State, outcome history.Outcome) {
 	if w.subject == nil {
 		w.take(func(name string) []address { return []address{{path: "/" + w.caller.OrgKey + "/" + name}} })
@@ -98,10 +98,10 @@ func answered(outcome history.Outcome) bool {
 	return outcome == history.Complete || outcome == history.Pending
 }
 
-// linksPerWriter is how many links a writer has. The others rest, and are in the memory of every edge, while one is changed.
+// linksPerWriter is the number of links of a writer. While it changes one, the others stay unchanged in the memory of every edge.
 const linksPerWriter = 4
 
-// linkWriters are the links of one writer, who changes one at a time.
+// linkWriters are the links of one writer, which changes one at a time.
 type linkWriters struct {
 	writer
 	pace time.Duration
@@ -122,14 +122,14 @@ func (w *linkWriters) work(ctx context.Context) {
 	}
 }
 
-// linkWriter creates, edits, deactivates, reactivates and deletes a link, and begins again with its code.
+// linkWriter creates, edits, deactivates, reactivates and deletes a link, and starts again with its code.
 type linkWriter struct {
 	writer
 	id        string
 	active    bool
-	shown     history.State // where the link leads while it is active: the last target that was acknowledged
+	shown     history.State // the target while the link is active: the last acknowledged one
 	mayBeGone bool          // before the last request was sent
-	patient   bool          // waits for every answer
+	patient   bool          // waits for every response
 }
 
 // work makes one change.
@@ -152,12 +152,12 @@ func (w *linkWriter) deactivate(ctx context.Context) {
 	w.patch(ctx, "deactivate", history.Off, fleet.Fields{"isActive": false})
 }
 
-// reactivate is only for a link of which it is known where it leads.
+// reactivate needs a link whose target is known.
 func (w *linkWriter) reactivate(ctx context.Context) {
 	w.patch(ctx, "reactivate", w.shown, fleet.Fields{"isActive": true})
 }
 
-// edit names the whole state: what it was may not be known.
+// edit sends the whole state, because the current one may be unknown.
 func (w *linkWriter) edit(ctx context.Context) {
 	to := w.next()
 	w.patch(ctx, "edit", to, fleet.Fields{"isActive": true, "fallbackUrl": w.target(to)})
@@ -168,11 +168,11 @@ func (w *linkWriter) create(ctx context.Context) {
 	if answered(outcome) && said.status == http.StatusCreated {
 		w.id, w.active, w.shown = said.id, true, to
 	} else if outcome != history.Refused {
-		w.drop() // a link may be created whose id is unknown
+		w.drop() // a link with an unknown id may have been created
 	}
 }
 
-// patch asks until it is answered, some times: a repeat that changes nothing must wait for the edges as the first did.
+// patch retries a few times until it gets a response: a repeat that changes nothing must wait for the edges like the first request.
 func (w *linkWriter) patch(ctx context.Context, what string, state history.State, body fleet.Fields) {
 	for range 3 {
 		w.mayBeGone = w.Possible(history.Gone)
@@ -201,7 +201,7 @@ func (w *linkWriter) patch(ctx context.Context, what string, state history.State
 	}
 }
 
-// delete asks until it is known that the link is gone. Being told that it is gone already counts as much as having deleted it.
+// delete retries until the link is known to be gone. A 404 is as good as the response to the delete itself.
 func (w *linkWriter) delete(ctx context.Context) {
 	for {
 		what, method := "delete", http.MethodDelete
@@ -230,15 +230,15 @@ func (w *linkWriter) delete(ctx context.Context) {
 	}
 }
 
-// denied is called when control says that there is no link.
+// denied is called when control returns 404 for the link.
 func (w *linkWriter) denied() {
 	if !w.mayBeGone {
 		w.Lost("control returned 404 for a link that it had acknowledged and that was not deleted")
 	}
 }
 
-// within is how long to wait, sometimes less than an answer takes: clients give up and ask again, and then the link may be gone before any edge
-// was told.
+// within returns the client's timeout, sometimes less than a response takes: the client then retries, and the link may be gone before any
+// edge was notified.
 func (w *linkWriter) within() time.Duration {
 	if !w.patient && w.chance(8) {
 		return 10*time.Millisecond + w.upTo(80*time.Millisecond)

@@ -1,4 +1,4 @@
-// Package figures prints what measurements find: figures beside their bounds, tables, percentiles, and how far a run is.
+// Package figures prints measurements: figures with their bounds, tables, percentiles and progress.
 package figures
 
 import (
@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Finding is one figure beside its bound.
+// Finding is one figure with its bound.
 type Finding struct {
 	What   string
 	Figure string
 	Bound  string
 	Kept   bool
-	Timed  bool // a busy machine alone may break the bound
+	Timed  bool // a busy machine alone may exceed the bound
 }
 
-// AtMost compares a span with the longest that it may be.
+// AtMost compares a duration with its upper bound.
 func AtMost(what string, got, bound time.Duration) Finding {
 	return Finding{What: what, Figure: Milliseconds(got), Bound: "≤ " + Milliseconds(bound), Kept: got <= bound, Timed: true}
 }
 
-// Counted is a figure that no busy machine can make worse.
+// Counted is a figure that does not depend on how busy the machine is.
 func Counted(what, figure, bound string, kept bool) Finding {
 	return Finding{What: what, Figure: figure, Bound: bound, Kept: kept}
 }
@@ -32,10 +32,10 @@ func None(what string, n, of int) Finding {
 	return Counted(what, fmt.Sprintf("%d of %d", n, of), "0", n == 0 && of > 0)
 }
 
-// ErrBound says that something was measured which must not be so.
+// ErrBound means that a measurement exceeded its bound.
 var ErrBound = errors.New("a bound was not kept")
 
-// Print writes figures beside their bounds.
+// Print writes a table of figures with their bounds.
 func Print(out io.Writer, findings []Finding) {
 	fmt.Fprint(out, "\n| what | figure | bound | kept |\n|---|--:|--:|---|\n")
 	for _, f := range findings {
@@ -47,7 +47,7 @@ func Print(out io.Writer, findings []Finding) {
 	}
 }
 
-// Unkept is an error when a bound was not kept.
+// Unkept returns an error if a bound was exceeded.
 func Unkept(findings []Finding) error {
 	n := 0
 	for _, f := range findings {

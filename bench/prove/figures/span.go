@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Milliseconds renders a span for people.
+// Milliseconds formats a duration in milliseconds.
 func Milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", InMilliseconds(d)) }
 
-// Percentile returns the p-th percentile of ascending spans.
+// Percentile returns the p-th percentile of ascending durations.
 func Percentile(ascending []time.Duration, p int) time.Duration {
 	if len(ascending) == 0 {
 		return 0
@@ -16,5 +16,5 @@ func Percentile(ascending []time.Duration, p int) time.Duration {
 	return ascending[min(len(ascending)*p/100, len(ascending)-1)]
 }
 
-// InMilliseconds is a span as a number.
+// InMilliseconds converts a duration to a number of milliseconds.
 func InMilliseconds(span time.Duration) float64 { return span.Seconds() * 1000 }

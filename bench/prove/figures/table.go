@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// WriteHeader begins a table: the first column is text, the others are numbers.
+// WriteHeader writes the header of a table: the first column is text, the others are numbers.
 func WriteHeader(out io.Writer, names ...string) {
 	fmt.Fprintln(out, "\n| "+strings.Join(names, " | ")+" |\n|---|"+strings.Repeat("--:|", len(names)-1))
 }
 
-// WriteRow writes a line of a table.
+// WriteRow writes a row of a table.
 func WriteRow(out io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// ServerCore and ClientCore are the cores of who answers and of who asks, as taskset names them: the same one where there is no second.
+// ServerCore and ClientCore are the cores of servers and of clients, in taskset's notation. They are the same if there is only one core.
 var ServerCore, ClientCore = cores()
 
-// cores returns the first and the last core that this process may use, as taskset names them.
+// cores returns the first and the last core that this process may use, in taskset's notation.
 func cores() (first, last string) {
-	text, _ := os.ReadFile("/proc/self/status") // without it, it is the first core for all
+	text, _ := os.ReadFile("/proc/self/status") // without taskset: core 0 for both
 	for line := range strings.Lines(string(text)) {
 		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
 			if ends := strings.FieldsFunc(list, func(c rune) bool { return c < '0' || c > '9' }); len(ends) > 0 {
@@ -24,11 +24,10 @@ func cores() (first, last string) {
 	return "0", "0"
 }
 
-// OnCore is what is put before a command that is to run on one core.
+// OnCore returns the words that precede a command to run it on one core.
 func OnCore(core string) []string { return []string{"taskset", "-c", core} }
 
-// Pin gives every thread of a process the core of servers, and with them those that they make. It is done twice for the ones made
-// meanwhile.
+// Pin moves every thread of a process to the server core; new threads inherit it. It runs twice, for threads created during the first pass.
 func Pin(pid int) error {
 	for range 2 {
 		cmd := exec.Command("taskset", "-a", "-c", "-p", ServerCore, strconv.Itoa(pid))

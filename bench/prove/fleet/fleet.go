@@ -1,4 +1,4 @@
-// Package fleet is a private Deeplink for measurements: real processes of control and edge over a Postgres and a Redis of their own, and
+// Package fleet is a private Deeplink for measurements: real processes of control and edge with a private Postgres and Redis, and
 // organizations that call its API.
 package fleet
 
@@ -20,7 +20,7 @@ import (
 const (
 	// Lease is L, the default of EDGE_LEASE.
 	Lease = 2 * time.Second
-	// StopTimeout is how long a process may take for an orderly end before it is killed.
+	// StopTimeout is how long a process may take to stop in order before it is killed.
 	StopTimeout = 5 * time.Second
 )
 
@@ -28,16 +28,15 @@ const (
 type Fleet struct {
 	*stack.Stack
 	Controls, Edges []*stack.Node
-	EdgeSettings    []string // of every edge, beside those that the stack gives it
-	ControlSettings []string // of every control
-	Dir             string   // for whatever lives no longer than the fleet
-	programs        string   // their folder, if it is to be removed with the fleet
+	EdgeSettings    []string // settings of every edge, in addition to those of the stack
+	ControlSettings []string // settings of every control
+	Dir             string   // for files that live no longer than the fleet
+	programs        string   // the programs' folder, if Close removes it
 }
 
-// Launch builds and starts a fleet in a temporary folder. What the programs write goes to log. Without an edge its short URLs lead
-// nowhere.
+// Launch builds and starts a fleet in a temporary folder. Logs of the programs go to log. Without an edge, short URLs lead nowhere.
 func Launch(ctx context.Context, controls, edges int, log io.Writer, edgeSettings ...string) (f *Fleet, err error) {
-	// Readers stand for many clients: they say who they are, and the edges believe it.
+	// One process stands for many clients: it sends their addresses in X-Forwarded-For, which the edges trust.
 	f = &Fleet{EdgeSettings: append([]string{"TRUSTED_PROXIES=127.0.0.1/32"}, edgeSettings...)}
 	bin, err := Build(ctx)
 	if err != nil {
@@ -84,7 +83,7 @@ func (f *Fleet) Launch(ctx context.Context, bin string, controls, edges int, log
 	return group.Wait()
 }
 
-// EdgeAddrs are the addresses of the edges, which they keep when they are restarted.
+// EdgeAddrs returns the addresses of the edges, which stay the same across restarts.
 func (f *Fleet) EdgeAddrs() (addrs []string) {
 	for _, edge := range f.Edges {
 		addrs = append(addrs, edge.Addr)
@@ -111,7 +110,7 @@ func (f *Fleet) Close(ctx context.Context) error {
 	return errors.Join(append(errs, os.RemoveAll(f.Dir), os.RemoveAll(f.programs))...)
 }
 
-// FreeAddrs returns n addresses of the loopback on which nothing listens.
+// FreeAddrs returns n loopback addresses with free ports.
 func FreeAddrs(n int) ([]string, error) {
 	addrs := make([]string, n)
 	for i := range addrs {
@@ -123,7 +122,7 @@ func FreeAddrs(n int) ([]string, error) {
 	return addrs, nil
 }
 
-// LockedWriter lets several processes write to one place.
+// LockedWriter lets several processes write to one writer.
 type LockedWriter struct {
 	mu  sync.Mutex
 	Out io.Writer // set before the first write
@@ -136,7 +135,7 @@ func (w *LockedWriter) Write(p []byte) (int, error) {
 	return w.Out.Write(p)
 }
 
-// Build compiles a fleet with flags of go build, if any, and returns the folder of its programs. The caller removes it.
+// Build compiles a fleet with optional flags of go build, and returns the folder of its programs. The caller removes it.
 func Build(ctx context.Context, flags ...string) (bin string, err error) {
 	if bin, err = os.MkdirTemp("", "deeplink-bin-"); err != nil {
 		return "", err
@@ -147,7 +146,7 @@ func Build(ctx context.Context, flags ...string) (bin string, err error) {
 	return bin, nil
 }
 
-// Dead returns the names of those that have ended, and how.
+// Dead returns the names of the processes that have ended, and how.
 func Dead(nodes map[string]*stack.Node) (died []string) {
 	for name, node := range nodes {
 		select {

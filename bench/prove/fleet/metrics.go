@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// EdgeLoads counts what an edge has asked Postgres for.
+// EdgeLoads counts an edge's loads from Postgres.
 const EdgeLoads = "deeplink_edge_loads_total"
 
-// EdgePolls counts the polls that an edge has completed.
+// EdgePolls counts the completed polls of an edge.
 const EdgePolls = "deeplink_edge_poll_duration_seconds_count"
 
 // Metric reads one counter or gauge of a node.
@@ -29,7 +29,7 @@ func Metric(ctx context.Context, admin, name string) (value float64, err error) 
 	return 0, fmt.Errorf("%s has no metric %s", admin, name)
 }
 
-// Fetch returns the body of a page that is there.
+// Fetch returns the body of a page, which must exist.
 func Fetch(ctx context.Context, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

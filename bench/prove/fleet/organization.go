@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Organization is what its backend knows of itself: its public key, and the secret ones of its servers and of its apps.
+// Organization is an organization as its backend knows it: its public key, and the API keys of its servers and of its apps.
 type Organization struct{ OrgKey, ServerKey, ClientKey string }
 
 // Client sends requests to control and to servers other than edges.
@@ -22,7 +22,7 @@ var Client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// NewOrganization makes an organization. operate runs an operator's command.
+// NewOrganization creates an organization. operate runs an operator's command.
 func NewOrganization(ctx context.Context, operate func(ctx context.Context, arguments ...string) ([]byte, error)) (Organization, error) {
 	out, err := operate(ctx, "org", "create", "--name", "bench", "--plan", "enterprise", "--app-config", "demo")
 	if err != nil {
@@ -35,8 +35,8 @@ func NewOrganization(ctx context.Context, operate func(ctx context.Context, argu
 	return Organization{made.OrgKey, made.ServerKey, made.ClientKey}, nil
 }
 
-// Request sends one request of the organization's backend to the control on addr, and returns the answer, whose body is closed, with
-// its text.
+// Request sends one request of the organization's backend to the control on addr. It returns the response, whose body is closed, and the
+// text of the body.
 func (o Organization) Request(ctx context.Context, addr, method, path string, body any) (*http.Response, []byte, error) {
 	if body == nil {
 		return Send(ctx, addr, o.ServerKey, method, path, nil)
@@ -48,13 +48,13 @@ func (o Organization) Request(ctx context.Context, addr, method, path string, bo
 	return Send(ctx, addr, o.ServerKey, method, path, bytes.NewReader(text))
 }
 
-// Send sends one request with an API key to the control on addr, and returns the answer, whose body is closed, with its text.
+// Send sends one request with an API key to the control on addr. It returns the response, whose body is closed, and the text of the body.
 func Send(ctx context.Context, addr, apiKey, method, path string, body io.Reader) (*http.Response, []byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, body)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Without this a request that is told to be repeated safely would be repeated behind our back.
+	// Without this, net/http would silently retry a request that has an idempotency key.
 	request.GetBody = nil
 	request.Header.Set("Authorization", "Bearer "+apiKey)
 	request.Header.Set("Content-Type", "application/json")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Pause returns whether ctx goes on after so long.
+// Pause waits for that long and reports whether ctx is still alive.
 func Pause(ctx context.Context, span time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -16,7 +16,7 @@ func Pause(ctx context.Context, span time.Duration) bool {
 	}
 }
 
-// Between draws a span of at least low and less than high.
+// Between returns a random duration of at least low and less than high.
 func Between(random *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(random.Int64N(int64(high-low)))
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ProcessorTimeOf is how long a process has been computing, in user and in kernel mode, all its threads together.
+// ProcessorTimeOf returns the CPU time of a process in user and kernel mode, over all its threads.
 func ProcessorTimeOf(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -19,8 +19,8 @@ func ProcessorTimeOf(pid int) (time.Duration, error) {
 	return own, err
 }
 
-// ParseStat reads a line of the process table: "pid (name) state parent …", proc(5). own is the process's time, ended that of its
-// children which have ended.
+// ParseStat reads a line of the process table: "pid (name) state parent …", proc(5). own is the process's CPU time, ended that of its
+// terminated children.
 func ParseStat(stat []byte) (pid, parent string, own, ended time.Duration, err error) {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 on every architecture of Linux
 	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')

@@ -11,7 +11,7 @@ import (
 	"deeplink/deploy/stack"
 )
 
-// BuildRevision builds control and edge of a git revision into dir. The revision is checked out into a temporary worktree, which is removed
+// BuildRevision builds control and edge of a git revision into dir. It checks the revision out into a temporary worktree and removes that
 // afterwards. An empty revision stands for the working directory.
 func BuildRevision(ctx context.Context, revision, dir string) (err error) {
 	if revision == "" {
@@ -35,8 +35,8 @@ func BuildRevision(ctx context.Context, revision, dir string) (err error) {
 	return nil
 }
 
-// Revision returns the abbreviated commit of a git revision, with the suffix "-dirty" if it is empty and the working directory has
-// changes that are not committed.
+// Revision returns the abbreviated commit of a git revision. For an empty revision it is that of HEAD, with the suffix "-dirty" if the
+// working directory has uncommitted changes.
 func Revision(ctx context.Context, revision string) (string, error) {
 	arguments := []string{"rev-parse", "--short=10", "--verify", revision + "^{commit}"}
 	if revision == "" {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Tenant is an organization of the fleet, and a client of the API that expects to be answered.
+// Tenant is an organization of the fleet, and a client of the API that expects a response to every request.
 type Tenant struct {
 	Organization
 	Fleet *Fleet
@@ -16,7 +16,7 @@ type Tenant struct {
 	Pace  *time.Ticker // keeps the key below its 100 writes a second
 }
 
-// NewTenant makes an organization of the largest plan.
+// NewTenant creates an organization with the largest plan.
 func (f *Fleet) NewTenant(ctx context.Context) (*Tenant, error) {
 	o, err := NewOrganization(ctx, f.OperatorCommand)
 	if err != nil {
@@ -30,7 +30,7 @@ func (f *Fleet) OperatorCommand(ctx context.Context, arguments ...string) ([]byt
 	return f.Operate(ctx, f.Control, arguments...)
 }
 
-// Call sends one request to the controls in turn, and fails on any other status than the one expected.
+// Call sends one request to the controls in turn, and fails on any status but the expected one.
 func (t *Tenant) Call(ctx context.Context, method, path string, body any, want int) (answer Answer, err error) {
 	control := t.Fleet.Controls[t.turn.Add(1)%uint64(len(t.Fleet.Controls))]
 	<-t.Pace.C
@@ -47,7 +47,7 @@ func (t *Tenant) Call(ctx context.Context, method, path string, body any, want i
 	return answer, json.Unmarshal(text, &answer.Link)
 }
 
-// Answer is what control said to one call.
+// Answer is control's response to one call.
 type Answer struct {
 	Link struct {
 		ID        string `json:"id"`
@@ -57,10 +57,10 @@ type Answer struct {
 	Propagation string
 }
 
-// Link is a link that was made to be clicked: its id, and the path of its short URL.
+// Link is a link to click: its id, and the path of its short URL.
 type Link struct{ ID, Path string }
 
-// MakeLinks makes n links of one organization, and returns them with their tenant.
+// MakeLinks creates n links of a new organization, and returns them with their tenant.
 func MakeLinks(ctx context.Context, f *Fleet, n int) (*Tenant, []Link, error) {
 	t, err := f.NewTenant(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func MakeLinks(ctx context.Context, f *Fleet, n int) (*Tenant, []Link, error) {
 	return t, keys, nil
 }
 
-// MakeLink makes a link, which leads to Target(0).
+// MakeLink creates a link with the target Target(0).
 func (t *Tenant) MakeLink(ctx context.Context) (Link, error) {
 	a, err := t.Call(ctx, "POST", "/links", Fields{"path": "/x", "fallbackUrl": Target(0)}, 201)
 	return Link{a.Link.ID, "/" + t.OrgKey + "/" + a.Link.ShortCode}, err
@@ -84,5 +84,5 @@ func (t *Tenant) MakeLink(ctx context.Context) (Link, error) {
 // Fields is a request body.
 type Fields map[string]any
 
-// Target is where the n-th version of a link leads.
+// Target returns the target of the n-th version of a link.
 func Target(n int) string { return fmt.Sprintf("https://example.com/%d", n) }

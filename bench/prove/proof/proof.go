@@ -1,4 +1,4 @@
-// Package proof keeps bench/PROOFS.md: one section for each command of prove, which the command itself writes.
+// Package proof updates bench/PROOFS.md: one section for each command of prove, which the command itself writes.
 package proof
 
 import (
@@ -15,26 +15,26 @@ import (
 
 // Output is where a command writes.
 type Output struct {
-	// Writer takes the tables, which are printed and become the figures of the command's section.
+	// Writer receives the tables. They are printed and become the figures of the command's section.
 	io.Writer
-	// Log takes what the programs under test write.
+	// Log receives the logs of the programs under test.
 	Log io.Writer
 }
 
-// Section is what one run of a command showed.
+// Section is the result of one run of a command.
 type Section struct {
 	// Name is the command without its flags, such as "faults failover".
 	Name string
 	// Claim is what the run checks, as one sentence.
 	Claim string
-	// Kept is false if the run measured something that contradicts the claim.
+	// Kept is false if a measurement contradicts the claim.
 	Kept    bool
 	Figures string // in Markdown
 	Commit  string
 	Machine result.Machine
 	Began   time.Time
 	Took    time.Duration
-	Command string // as it was run
+	Command string // the command line
 }
 
 func (s Section) heading() string { return "## " + s.Name + "\n" }
@@ -50,7 +50,7 @@ func (s Section) text() string {
 		s.Took.Round(time.Second), s.Command, strings.TrimSpace(demote(s.Figures)))
 }
 
-// demote makes headings of the figures that would end the section headings of a lower level.
+// demote lowers the level of headings in the figures that would otherwise end the section.
 func demote(figures string) string {
 	lines := strings.Split(figures, "\n")
 	for i, line := range lines {
@@ -61,10 +61,10 @@ func demote(figures string) string {
 	return strings.Join(lines, "\n")
 }
 
-// errNoFile means that the file to write into does not exist: the working directory is not the root of the repository.
+// errNoFile means that the file does not exist: the working directory is not the root of the repository.
 var errNoFile = errors.New("run prove in the root of the repository, or set --proofs")
 
-// Record replaces the section of the same name in the file at path, and leaves everything else as it is. A new section becomes the last.
+// Record replaces the section of the same name in the file at path, and leaves everything else unchanged. A new section is appended.
 func Record(path string, s Section) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -73,7 +73,7 @@ func Record(path string, s Section) error {
 	if err != nil {
 		return err
 	}
-	// Written in one step: an interrupted run must not leave half a file.
+	// Written atomically: an interrupted run must not leave half a file.
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 	if err := os.WriteFile(temporary, []byte(replace(string(old), s)), 0o644); err != nil {
 		return err

@@ -21,17 +21,17 @@ import (
 	"deeplink/deploy/stack"
 )
 
-// Edge is an edge that is to hold so many links.
+// Edge is an edge that is to hold a number of links.
 type Edge struct {
 	*stack.Node
 	took   time.Duration // from its start until it was ready
 	held   int
-	memory struct{ heap, resident, cached float64 } // bytes, of live objects, of the process, and of what is cached by its own count
+	memory struct{ heap, resident, cached float64 } // bytes of live objects, of resident memory, and of the cache by its own count
 	rounds []result.Round
-	pauses []float64 // seconds, the longest of each round
+	pauses []float64 // seconds, the longest pause of each round
 }
 
-// compareCaches has edges hold few links and many, and compares what that costs in memory and in latency.
+// compareCaches has edges hold few links and many, and compares the memory and the latency.
 func (c Command) compareCaches(ctx context.Context, s *Sized, out io.Writer) error {
 	raw, err := s.rawBytes(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c Command) compareCaches(ctx context.Context, s *Sized, out io.Writer) err
 	return s.stopEdges(ctx)
 }
 
-// rawBytes returns what an edge has to know of a link on average: its address and the columns that answers are made of.
+// rawBytes returns the average size of what an edge must know of a link: its address and the columns from which responses are made.
 func (s *Sized) rawBytes(ctx context.Context) (raw float64, err error) {
 	conn, err := pgx.Connect(ctx, s.Owner)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Sized) rawBytes(ctx context.Context) (raw float64, err error) {
 	return raw, err
 }
 
-// weigh notes how much memory the edge takes, after a garbage collection.
+// weigh records how much memory the edge uses, after a garbage collection.
 func (e *Edge) weigh(ctx context.Context) (err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.Admin+"/debug/pprof/heap?gc=1", nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func (e *Edge) weigh(ctx context.Context) (err error) {
 	return err
 }
 
-// residentBytes returns how much memory of the machine a process takes.
+// residentBytes returns the resident memory of a process.
 func residentBytes(pid int) (float64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -133,10 +133,10 @@ func residentBytes(pid int) (float64, error) {
 			return kilobytes * 1024, err
 		}
 	}
-	return 0, fmt.Errorf("process %d does not say what it takes", pid)
+	return 0, fmt.Errorf("process %d: no resident memory in its status", pid)
 }
 
-// measure does one round of clicks on what the edge holds.
+// measure does one round of clicks on links that the edge holds.
 func (c Command) measure(ctx context.Context, s *Sized, edge *Edge) error {
 	target, err := load.ParseTarget(edge.URL())
 	if err != nil {
@@ -162,7 +162,7 @@ func largest(values []float64) (most float64) {
 	return most
 }
 
-// longestWord returns the longest word of a text that has one.
+// longestWord returns the longest word of a text, which must have one.
 func longestWord(text string) (longest string) {
 	for word := range strings.FieldsSeq(text) {
 		if len(word) > len(longest) {

@@ -1,4 +1,4 @@
-// Package scale is `prove scale`: few links compared with millions, in Postgres (store.go) and in the memory of edges (cache.go).
+// Package scale is `prove scale`: it compares few links with millions, in Postgres (store.go) and in the memory of edges (cache.go).
 package scale
 
 import (
@@ -57,17 +57,17 @@ func (c Command) Run(ctx context.Context, out *proof.Output) error {
 	return nil
 }
 
-// Sized is a Deeplink with many links, one control and no edge yet.
+// Sized is a Deeplink with many links, one control and initially no edge.
 type Sized struct {
 	*fleet.Fleet
-	keys          *load.Keys // all links', in no order
+	keys          *load.Keys // those of all links, in no order
 	organizations int
 	largest       fleet.Organization
 	largestLinks  int
 	took          time.Duration
 }
 
-// perOrganization is how many links one has on average: few, most organizations are small.
+// perOrganization is the average number of links of an organization: most organizations are small.
 const perOrganization = 800
 
 // Open starts and fills one. The caller closes it.
@@ -95,13 +95,13 @@ func Open(ctx context.Context, links int, log io.Writer) (_ *Sized, err error) {
 	return s, err
 }
 
-// AddEdge starts an edge that holds up to so many links. Its address is its own.
+// AddEdge starts an edge, at a new address, with room for that many links.
 func (s *Sized) AddEdge(ctx context.Context, held, threads int) (*Edge, error) {
 	addrs, err := fleet.FreeAddrs(1)
 	if err != nil {
 		return nil, err
 	}
-	// A filled link takes about 640 bytes, and a sixteenth of the room is for unknown codes.
+	// A filled link takes about 640 bytes, and a sixteenth of the memory is for unknown codes.
 	settings := append(slices.Clone(s.EdgeSettings), fmt.Sprintf("EDGE_CACHE_BYTES=%d", 32<<20+held*768))
 	if threads > 0 {
 		settings = append(settings, fmt.Sprintf("GOMAXPROCS=%d", threads))
@@ -125,7 +125,7 @@ func (s *Sized) stopEdges(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// durations are how long things took.
+// durations are measured durations.
 type durations []time.Duration
 
 func (s durations) percentile(p int) time.Duration {

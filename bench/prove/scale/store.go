@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// missesPerRound is how many links a new edge is asked for once each, by missClients at a time.
+	// missesPerRound is how many links are requested once each from a new edge, missClients at a time.
 	missesPerRound = 2000
 	missClients    = 4
-	// callsPerRound is how many links are made, read and deleted by each side in its turn.
+	// callsPerRound is how many links each side creates, reads and deletes in its turn.
 	callsPerRound = 200
-	// listings is how often each list is asked for.
+	// listings is how often each list is requested.
 	listings = 100
 )
 
-// comparison is one thing measured of both sides, in each round.
+// comparison is one measurement of both sides, in each round.
 type comparison struct {
 	what         string
 	small, large []durations
 }
 
-// compareStores measures what Postgres is asked for with few links and with many, in turn, and lists of one organization with very
-// many.
+// compareStores compares queries over few links with queries over many, in turn, and measures lists of one organization with very many
+// links.
 func (c Command) compareStores(ctx context.Context, small, large *Sized, out io.Writer) error {
 	misses, starts := comparison{what: "a click on a link that is not in memory"}, comparison{what: "an edge starts"}
 	calls := []comparison{{what: "create"}, {what: "get"}, {what: "delete"}}
@@ -70,7 +70,7 @@ func (c Command) compareStores(ctx context.Context, small, large *Sized, out io.
 	return large.listAll(ctx, out)
 }
 
-// median returns the middle of the rounds' percentiles.
+// median returns the median of the rounds' percentiles.
 func median(rounds []durations, p int) time.Duration {
 	var all durations
 	for _, round := range rounds {
@@ -79,7 +79,7 @@ func median(rounds []durations, p int) time.Duration {
 	return all.percentile(50)
 }
 
-// ratio returns the middle of the rounds' ratios.
+// ratio returns the median of the rounds' ratios.
 func (of comparison) ratio(p int) float64 {
 	all := make([]float64, len(of.small))
 	for i := range all {
@@ -89,7 +89,7 @@ func (of comparison) ratio(p int) float64 {
 	return all[len(all)/2]
 }
 
-// missOnce starts an edge and asks it for links that it does not have, each once.
+// missOnce starts an edge and requests links that it has not cached, each once.
 func (s *Sized) missOnce(ctx context.Context, n int) (start time.Duration, missed durations, err error) {
 	edge, err := s.AddEdge(ctx, n, 0)
 	if err != nil {
@@ -114,8 +114,8 @@ func (s *Sized) missOnce(ctx context.Context, n int) (start time.Duration, misse
 	}
 	clients.Wait()
 	if all, others := clicks.Total(http.StatusFound); others > all/2 {
-		// Some links have expired or lead nowhere, most do not.
-		return 0, nil, fmt.Errorf("most clicks were not answered 302: %v", clicks)
+		// Some links have expired or have no target, most have one.
+		return 0, nil, fmt.Errorf("most clicks had another status than 302: %v", clicks)
 	}
 	for _, m := range clicks.Took {
 		missed = append(missed, m.Took)
@@ -123,12 +123,12 @@ func (s *Sized) missOnce(ctx context.Context, n int) (start time.Duration, misse
 	return edge.took, missed, ctx.Err()
 }
 
-// callAPI makes links of the largest organization, reads and deletes them, one call after the other.
+// callAPI creates links of the largest organization, reads and deletes them, one call after the other.
 func (s *Sized) callAPI(ctx context.Context, n int) (took [3]durations, err error) {
 	addr := s.Controls[0].Addr
 	for i := range n {
 		if i%40 == 39 {
-			fleet.Pause(ctx, time.Second) // a key may write 100 times a second
+			fleet.Pause(ctx, time.Second) // a key allows 100 writes per second
 		}
 		var made struct{ ID string }
 		for step, call := range []struct {
@@ -136,7 +136,7 @@ func (s *Sized) callAPI(ctx context.Context, n int) (took [3]durations, err erro
 			body   any
 			status int
 		}{
-			{http.MethodPost, map[string]any{"path": "/made", "title": "Made on the side", "fallbackUrl": "https://shop.example.com/made"}, http.StatusCreated},
+			{http.MethodPost, map[string]any{"path": "/made", "title": "Created by prove scale", "fallbackUrl": "https://shop.example.com/made"}, http.StatusCreated},
 			{http.MethodGet, nil, http.StatusOK},
 			{http.MethodDelete, nil, http.StatusOK},
 		} {
@@ -163,7 +163,7 @@ func (s *Sized) callAPI(ctx context.Context, n int) (took [3]durations, err erro
 	return took, ctx.Err()
 }
 
-// listAll asks for lists of the largest organization.
+// listAll requests lists of the largest organization.
 func (s *Sized) listAll(ctx context.Context, out io.Writer) error {
 	const page = 100
 	last := s.largestLinks / page
@@ -216,16 +216,16 @@ func (s *Sized) list(ctx context.Context, query url.Values) (total int64, took d
 			return 0, nil, err
 		}
 		if total = page.Total; time.Since(began) > time.Second {
-			break // enough is known
+			break // a sample that is large enough
 		}
 	}
 	return total, took, nil
 }
 
-// searched is what lists are filtered by: values of one link.
+// searched are the values of one link by which lists are filtered.
 type searched struct{ ShortCode, Title, Word, Path, Channel, Tag string }
 
-// sample returns what one link in the middle of the largest organization has, which has all of it.
+// sample returns the values of one link in the middle of the largest organization that has all of them.
 func (s *Sized) sample(ctx context.Context) (found searched, err error) {
 	query := url.Values{"limit": {"100"}, "page": {fmt.Sprint(max(1, s.largestLinks/200))}}
 	_, text, err := s.largest.Request(ctx, s.Controls[0].Addr, http.MethodGet, "/links?"+query.Encode(), nil)

@@ -14,7 +14,7 @@ import (
 // editedLinks is how many links of an editor are clicked.
 const editedLinks = 200
 
-// editor edits the links of an organization that are clicked, and makes and deletes others.
+// editor edits the clicked links of an organization, and creates and deletes others.
 type editor struct {
 	*fleet.Tenant
 	edited, made    []string // ids
@@ -23,7 +23,7 @@ type editor struct {
 	writes, pending atomic.Int64
 }
 
-// newEditor makes an organization and the links that are clicked.
+// newEditor creates an organization and the links that are clicked.
 func newEditor(ctx context.Context, f *fleet.Fleet) (*editor, error) {
 	t, err := f.NewTenant(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (e *editor) link() map[string]any {
 	return map[string]any{"path": "/soak", "fallbackUrl": fmt.Sprintf("https://example.com/soak/%d", rand.Uint32())}
 }
 
-// paths are those of the short URLs that are clicked.
+// paths are the paths of the short URLs that are clicked.
 func (e *editor) paths() (paths []string) {
 	for _, code := range e.codes {
 		paths = append(paths, "/"+e.OrgKey+"/"+code)
@@ -52,13 +52,13 @@ func (e *editor) paths() (paths []string) {
 	return paths
 }
 
-// start begins to write, rate times a second, until ctx ends.
+// start begins to write, rate times per second, until ctx ends.
 func (e *editor) start(ctx context.Context, rate float64) {
 	e.Pace.Reset(time.Duration(float64(time.Second) / rate))
 	go func() { e.ended <- e.write(ctx) }()
 }
 
-// wait returns when nothing is written any more, and why that ended too early.
+// wait returns when writing has ended, with the reason if it ended too early.
 func (e *editor) wait() error { return <-e.ended }
 
 func (e *editor) write(ctx context.Context) error {
@@ -75,7 +75,7 @@ func (e *editor) write(ctx context.Context) error {
 	return nil
 }
 
-// next writes once: every other time an edit, and between these a link is made or one that was made is deleted.
+// next writes once: every other time it edits a link; in between it creates a link or deletes one that it created.
 func (e *editor) next(ctx context.Context) (fleet.Answer, error) {
 	if e.writes.Load()%2 == 0 {
 		id := e.edited[rand.IntN(len(e.edited))]

@@ -13,27 +13,27 @@ import (
 	"deeplink/bench/result"
 )
 
-// edgeClicks are the redirects of an edge.
+// edgeClicks counts the redirects of an edge.
 const edgeClicks = `deeplink_edge_requests_total{kind="link",status="302"}`
 
-// sample is what was so at the end of a span.
+// sample is the state at the end of a span.
 type sample struct {
 	round         result.Round
-	hits          float64 // share of the clicks of the span that were answered without Postgres
+	hits          float64 // share of the clicks of the span that were served without Postgres
 	edge, control process
-	writes        int64 // since the editors began, with the search for saturation
+	writes        int64 // since the editors began, including the search for saturation
 	pending       int64
 }
 
-// process is what a program holds.
+// process is the resource usage of a program.
 type process struct {
-	heap        float64 // bytes that were alive at the last collection
+	heap        float64 // live bytes at the last collection
 	resident    float64 // bytes
 	goroutines  float64
 	descriptors float64
 }
 
-// readProcess reads what a program says of itself.
+// readProcess reads the metrics of a program.
 func readProcess(ctx context.Context, admin string) (p process, err error) {
 	for name, to := range map[string]*float64{
 		"go_gc_heap_live_bytes": &p.heap, "process_resident_memory_bytes": &p.resident,
@@ -46,10 +46,10 @@ func readProcess(ctx context.Context, admin string) (p process, err error) {
 	return p, nil
 }
 
-// report is what a soak saw.
+// report is the result of a soak.
 type report struct {
 	*soak
-	most          float64 // answers a second of a closed loop
+	most          float64 // responses per second of a closed loop
 	out           io.Writer
 	samples       []sample
 	clicks, loads float64 // counters of the edge at the last sample
@@ -59,16 +59,16 @@ func newReport(k *soak, most float64, out io.Writer) *report {
 	return &report{soak: k, most: most, out: out}
 }
 
-// begin prints the head of the table.
+// begin prints the header of the table.
 func (r *report) begin(ctx context.Context) error {
-	fmt.Fprintf(r.out, "The edge answers %.0f a second at most; it is asked for %.0f, with %.0f writes a second beside.\n", r.most, r.Share*r.most, r.Writes)
-	figures.WriteHeader(r.out, "until", "answers/s", "p50 µs", "p99 µs", "p99.9 µs", "hits %", "writes", "pending", "edge: heap MiB", "resident MiB", "goroutines",
+	fmt.Fprintf(r.out, "The edge serves at most %.0f requests per second; it gets %.0f, alongside %.0f writes per second.\n", r.most, r.Share*r.most, r.Writes)
+	figures.WriteHeader(r.out, "until", "responses/s", "p50 µs", "p99 µs", "p99.9 µs", "hits %", "writes", "pending", "edge: heap MiB", "resident MiB", "goroutines",
 		"descriptors", "control: heap MiB", "resident MiB", "goroutines", "descriptors")
 	_, err := r.sinceLast(ctx)
 	return err
 }
 
-// sinceLast returns the share of hits since it was called last.
+// sinceLast returns the share of hits since its last call.
 func (r *report) sinceLast(ctx context.Context) (hits float64, err error) {
 	clicks, err := fleet.Metric(ctx, r.edge.Admin, edgeClicks)
 	if err != nil {
@@ -113,7 +113,7 @@ func (r *report) rounds() (rounds []result.Round) {
 
 var errSoak = errors.New("a promise was not kept")
 
-// judge prints what became of each promise, and fails unless all were kept.
+// judge prints the result of each promise, and fails unless all were kept.
 func (r *report) judge(out io.Writer) error {
 	kept := true
 	check := func(what string, value, bound float64, good bool) {
@@ -149,15 +149,15 @@ func (r *report) judge(out io.Writer) error {
 		failed += float64(s.round.Requests - s.round.Answers)
 	}
 	check("hits", hits, 0.99, hits >= 0.99)
-	check("clicks without an answer", failed, 0, failed == 0)
-	check("answers that are no redirect", others, 0, others == 0)
+	check("clicks without a response", failed, 0, failed == 0)
+	check("responses that are no redirect", others, 0, others == 0)
 	if !kept {
 		return errSoak
 	}
 	return nil
 }
 
-// growth is the median of the last third of the samples against that of the first.
+// growth is the median of the last third of the samples divided by that of the first.
 func (r *report) growth(read func(sample) float64) float64 {
 	third := max(1, len(r.samples)/3)
 	return middle(r.samples[len(r.samples)-third:], read) / middle(r.samples[:third], read)

@@ -30,18 +30,18 @@ type Command struct {
 }
 
 const (
-	// connections ask, clients are the addresses they ask for: fewer than an edge remembers the counts of.
+	// connections send the requests, clients are the addresses they send: fewer than an edge counts separately.
 	connections, clients = 64, 50_000
-	// saturation is how long it is found out what the edge answers at most.
+	// saturation is how long the highest rate of the edge is measured.
 	saturation = 15 * time.Second
-	// writesPerEditor leave 40 ms for each, one after the other.
+	// writesPerEditor leaves 40 ms for each write, one after the other.
 	writesPerEditor = 25
 )
 
-// Run prints a line a span, and then what the promises became.
+// Run prints a line per span, and then the result of each promise.
 func (c Command) Run(ctx context.Context, out *proof.Output) (err error) {
 	if c.Span < time.Second || c.Duration < 2*c.Span || c.Links < 1 || c.Share <= 0 || c.Share >= 1 || c.Writes <= 0 {
-		return errors.New("there must be two spans of a second, a link and a write at least, and a share between 0 and 1")
+		return errors.New("there must be at least two spans of a second, one link and one write, and the share must be between 0 and 1")
 	}
 	s, err := scale.Open(ctx, c.Links, out.Log)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c Command) Run(ctx context.Context, out *proof.Output) (err error) {
 	return errors.Join(err, report.judge(out))
 }
 
-// soak is a run that is prepared.
+// soak is a prepared run.
 type soak struct {
 	Command
 	edge    *scale.Edge
@@ -74,7 +74,7 @@ type soak struct {
 	editors []*editor
 }
 
-// prepare starts the edge on a core of its own, fills it, and makes the links that are edited: the most popular ones.
+// prepare starts the edge on its own core, fills it, and creates the links that are edited: the most popular ones.
 func (c Command) prepare(ctx context.Context, s *scale.Sized) (*soak, error) {
 	k := &soak{Command: c, control: s.Controls[0].Admin}
 	var popular []string
@@ -114,7 +114,7 @@ func (k *soak) ask(ctx context.Context, rate float64, span time.Duration) (resul
 	})
 }
 
-// run finds out what the edge can answer while links are edited, and then asks it for its share, span after span.
+// run measures the highest rate of the edge while links are edited, and then sends its share of that rate, span after span.
 func (k *soak) run(ctx context.Context) (*report, error) {
 	editing, stop := context.WithCancel(ctx)
 	defer stop()

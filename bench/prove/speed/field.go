@@ -30,15 +30,15 @@ const (
 )
 
 const (
-	// sameJobLinks are as many as nginx is told of, fewLinks as fit into the caches of a processor.
+	// sameJobLinks is how many links nginx is configured with, fewLinks how many fit into the caches of a processor.
 	sameJobLinks, fewLinks = 10_000, 1_000
-	// inspected is how many links are looked at before anything is measured.
+	// inspected is how many links are checked before the measurement.
 	inspected = 100
-	// fieldCache holds some three million links.
+	// fieldCache holds about three million links.
 	fieldCache = 2 << 30
 )
 
-// contender is a server, and what it is asked for.
+// contender is a server, and the requests for it.
 type contender struct {
 	name, scenario string
 	addr           string
@@ -55,7 +55,7 @@ type field struct {
 	log        io.Writer
 }
 
-// openField starts everything. The caller closes what it returns, also with an error.
+// openField starts everything. The caller closes the result, also with an error.
 func openField(ctx context.Context, links int, log io.Writer) (f *field, err error) {
 	f = &field{log: &fleet.LockedWriter{Out: log}}
 	launched, err := fleet.Launch(ctx, 1, 1, f.log, "EDGE_CACHE_BYTES="+strconv.Itoa(fieldCache), "GOMAXPROCS=1")
@@ -79,7 +79,7 @@ func openField(ctx context.Context, links int, log io.Writer) (f *field, err err
 	return f, f.enter(ctx)
 }
 
-// enter starts the others, each on a port of its own, and gives all of them their core.
+// enter starts the other servers, each on its own port, and gives all of them their core.
 func (f *field) enter(ctx context.Context) error {
 	edge := f.Edges[0]
 	some := f.keys[:min(sameJobLinks, len(f.keys))]
@@ -120,8 +120,8 @@ func (f *field) enter(ctx context.Context) error {
 	return f.inspect(ctx)
 }
 
-// addRevision adds the edge of a git revision to the contenders, with the same links in memory as today's edge, and returns its name. Both
-// edges use the same database, which today's control has migrated.
+// addRevision adds the edge of a git revision to the contenders, with the same links in memory as the current edge, and returns its name.
+// Both edges use the same database, which the current control has migrated.
 func (f *field) addRevision(ctx context.Context, revision string) (name string, err error) {
 	short, err := fleet.Revision(ctx, revision)
 	if err != nil {
@@ -167,7 +167,7 @@ func countOf(n int, what string) string {
 	return strconv.Itoa(n) + " " + what
 }
 
-// options are those of one more server.
+// options returns those of one more server.
 func (f *field) options() (baseline.Options, error) {
 	addrs, err := fleet.FreeAddrs(1)
 	if err != nil {
@@ -177,7 +177,7 @@ func (f *field) options() (baseline.Options, error) {
 	return baseline.Options{Dir: dir, Addr: addrs[0], Prefix: fleet.OnCore(fleet.ServerCore), Output: f.log}, err
 }
 
-// targets asks the edge where links lead.
+// targets requests the links from the edge and returns their targets.
 func (f *field) targets(keys []string) (map[string]string, error) {
 	v := visitor.New(f.Edges[0].Addr)
 	defer v.HangUp()
@@ -191,10 +191,10 @@ func (f *field) targets(keys []string) (map[string]string, error) {
 	return targets, nil
 }
 
-var errContender = errors.New("this would compare different things")
+var errContender = errors.New("the servers would not do the same work")
 
-// inspect asks every contender a few things before anything is measured: each has to redirect, and nginx in the edge's place to where
-// the edge does, with the edge's headers.
+// inspect sends every contender some requests before the measurement: each must redirect, and nginx with the same job to the edge's
+// targets, with the edge's headers.
 func (f *field) inspect(ctx context.Context) error {
 	defer fleet.Client.CloseIdleConnections()
 	for _, c := range f.contenders {

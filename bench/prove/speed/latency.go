@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// latencyShare is how much of what nginx can take in the edge's place both are asked for: a busy day, on which neither queues.
+	// latencyShare is the share of nginx's highest rate (same job) at which both are measured: a busy day, on which neither queues.
 	latencyShare       = 0.4
 	latencyConnections = 64
-	// latencySkew is nearly the law by which wrk's requests are drawn.
+	// latencySkew is close to the distribution of wrk's requests.
 	latencySkew = 1.01
 )
 
@@ -44,8 +44,8 @@ var browserHeader = []string{
 
 var errNoRate = errors.New("--latency needs the rates of the edge and of " + sameJobNginx)
 
-// latency asks the edge and nginx in its place for the same number of redirects a second, in turn, whatever becomes of them. What was
-// measured before says how many. From then on this process keeps to the core of who asks.
+// latency sends the edge and nginx (same job) the same number of requests per second, in turn, at a fixed schedule. The rate derives from
+// the earlier measurement. From then on this process stays on the client core.
 func (c Command) latency(ctx context.Context, f *field, report *report) error {
 	var two []contender
 	var rate float64
@@ -72,14 +72,14 @@ func (c Command) latency(ctx context.Context, f *field, report *report) error {
 				return fmt.Errorf("%s: %w", two[i].name, err)
 			}
 			report.open[i].Rounds = append(report.open[i].Rounds, round)
-			_ = bar.Add(1) // a terminal that cannot be written to changes nothing
+			_ = bar.Add(1) // a failed write to the terminal is harmless
 		}
 	}
 	report.file.Series = append(report.file.Series, report.open...)
 	return bar.Finish()
 }
 
-// atRate asks a contender once.
+// atRate does one round with a contender.
 func (c contender) atRate(ctx context.Context, rate float64, span time.Duration) (round result.Round, err error) {
 	target, err := load.ParseTarget("http://" + c.addr)
 	if err != nil {
@@ -103,11 +103,11 @@ func (c contender) atRate(ctx context.Context, rate float64, span time.Duration)
 		return round, err
 	}
 	after, err := fleet.ProcessorTimeOf(c.pid)
-	round.CPU = float64((after - before).Microseconds()) / (float64(round.Answers) * (1 + warmUp.Seconds()/span.Seconds())) // the warm-up is in it
+	round.CPU = float64((after - before).Microseconds()) / (float64(round.Answers) * (1 + warmUp.Seconds()/span.Seconds())) // the warm-up is included
 	return round, err
 }
 
-// printLatencies prints what two servers took at the same rate.
+// printLatencies prints the latencies of two servers at the same rate.
 func (r *report) printLatencies(out io.Writer) {
 	fmt.Fprintln(out, "\n| server, at the same rate | requests for | p50 µs | p99 µs | p99.9 µs | CPU µs per request | failed | sent late |")
 	fmt.Fprintln(out, "|---|---|--:|--:|--:|--:|--:|--:|")

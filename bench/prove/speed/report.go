@@ -9,18 +9,18 @@ import (
 	"deeplink/bench/result"
 )
 
-// report is the outcome of `prove speed`.
+// report is the result of `prove speed`.
 type report struct {
 	file *result.File
-	// busy is for each series, round by round, the share of the time for which the load generator was computing.
+	// busy is, for each series and round, the share of the time for which the load generator used the CPU.
 	busy [][]float64
-	// open is what was measured at one rate, the edge first. It is empty without --latency.
+	// open holds the measurements at one rate, the edge first. It is empty without --latency.
 	open []result.Series
-	// loads is how many links the edge asked Postgres for while it was measured.
+	// loads is how many links the edge loaded from Postgres during the measurement.
 	loads float64
 }
 
-// budget is what an edge has to reach against another server in one run, and what would be more than that.
+// budget is the ratio that an edge must reach against another server in one run, and the stretch target.
 type budget struct{ reach, moonshot float64 }
 
 var budgets = map[string]budget{
@@ -29,7 +29,7 @@ var budgets = map[string]budget{
 	fixedNginx:    {0.80, 0.90},
 }
 
-// p99Budget is the most that the edge's p99 may be against that of nginx in its place, at the same rate.
+// p99Budget bounds the edge's p99 divided by that of nginx (same job), at the same rate.
 var p99Budget = budget{1.3, 1}
 
 func p50(r result.Round) float64        { return r.Latencies.P50 }
@@ -62,7 +62,7 @@ func (r *report) printSeries(out io.Writer) {
 // closed are the series of wrk.
 func (r *report) closed() []result.Series { return r.file.Series[:len(r.busy)] }
 
-// failures is how many requests of a series failed.
+// failures returns how many requests of a series failed.
 func failures(s result.Series) (failed int64) {
 	for _, round := range s.Rounds {
 		for _, n := range round.Failures {
@@ -72,7 +72,7 @@ func failures(s result.Series) (failed int64) {
 	return failed
 }
 
-// printRatios prints the rate of each series of the edge against every other server.
+// printRatios prints the rate of each series of the edge divided by that of every other server.
 func (r *report) printRatios(out io.Writer) {
 	fmt.Fprintln(out, "\n| edge, requests for | compared with | median of the ratios | from – to | CPU per request, median of the ratios | target | stretch target |")
 	fmt.Fprintln(out, "|---|---|--:|---|--:|---|---|")
@@ -97,7 +97,7 @@ func (r *report) printRatios(out io.Writer) {
 	}
 }
 
-// isEdge returns whether a series was measured on an edge, of whichever build.
+// isEdge returns whether a series was measured on an edge, of any build.
 func isEdge(s result.Series) bool {
 	return s.Contender == theEdge || strings.HasPrefix(s.Contender, theEdge+" at ")
 }

@@ -30,7 +30,7 @@ type Command struct {
 	JSON     string        `name:"json" type:"path" help:"File for the percentiles of each round."`
 }
 
-// warmUp is how long a contender is asked before its turn counts.
+// warmUp is how long a contender gets requests before its turn counts.
 const warmUp = time.Second
 
 // Run prints the tables.
@@ -89,14 +89,14 @@ func (c Command) check() error {
 	return nil
 }
 
-// measure gives every contender its turns: all of them in each round, every time in another order, so that whatever the machine does
-// beside happens to all.
+// measure gives every contender its turns: all of them in each round, every time in another order, so that other activity of the machine
+// affects all of them.
 func (c Command) measure(ctx context.Context, f *field, w wrk, file *result.File) (*report, error) {
 	contenders := slices.DeleteFunc(slices.Clone(f.contenders), func(has contender) bool {
 		return len(c.Only) > 0 && !slices.Contains(c.Only, has.name)
 	})
 	if len(contenders) == 0 {
-		return nil, fmt.Errorf("no server is called %s", strings.Join(c.Only, " or "))
+		return nil, fmt.Errorf("unknown server %s", strings.Join(c.Only, " or "))
 	}
 	report := &report{file: file}
 	for _, has := range contenders {
@@ -116,7 +116,7 @@ func (c Command) measure(ctx context.Context, f *field, w wrk, file *result.File
 			}
 			file.Series[i].Rounds = append(file.Series[i].Rounds, round)
 			report.busy[i] = append(report.busy[i], busy)
-			_ = bar.Add(1) // a terminal that cannot be written to changes nothing
+			_ = bar.Add(1) // a failed write to the terminal is harmless
 		}
 	}
 	_ = bar.Finish()

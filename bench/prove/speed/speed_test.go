@@ -17,8 +17,8 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// What is compared has to be comparable: all contenders start and redirect, nginx in the edge's place to where the edge does, with the
-// edge's headers, and it counts its clients. openField sees to all but the last.
+// The contenders must be comparable: all start and redirect, and nginx with the same job redirects to the edge's targets, with the edge's
+// headers, and limits each client. openField checks all but the last.
 func TestComparedServersDoTheSame(t *testing.T) {
 	testkit.Prove(t)
 	needsTools(t, "nginx", "wrk")
@@ -62,7 +62,7 @@ func TestComparedServersDoTheSame(t *testing.T) {
 	}
 }
 
-// needsTools skips the test where a program is missing, but not in CI.
+// needsTools skips the test where a program is missing, except in CI.
 func needsTools(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -75,7 +75,7 @@ func needsTools(t *testing.T, names ...string) {
 	}
 }
 
-// countsClients has one client ask for more than it may.
+// countsClients has one client exceed its rate limit.
 func countsClients(t *testing.T, c contender) {
 	t.Helper()
 	const requests = 2_000
@@ -87,9 +87,9 @@ func countsClients(t *testing.T, c contender) {
 		t.Fatal(err)
 	}
 	defer l.HangUp()
-	// Beside reading: neither side could go on if the other waited to be read.
+	// Writes run concurrently with reads: neither side could continue if the other waited for its data to be read.
 	text := strings.Repeat("GET "+c.keys[0]+" HTTP/1.1\r\nHost: "+c.addr+"\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n", requests)
-	go io.WriteString(l.Conn, text) // what is not sent is not answered
+	go io.WriteString(l.Conn, text) // an unsent request gets no response, which the test reports
 	refused := 0
 	for range requests {
 		if err := l.Receive(); err != nil {
@@ -104,7 +104,7 @@ func countsClients(t *testing.T, c contender) {
 		}
 	}
 	if refused == 0 {
-		t.Errorf("%s let one client ask %d times at once", c.name, requests)
+		t.Errorf("%s admitted %d concurrent requests of one client", c.name, requests)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestOutputOfTheLoadGeneratorIsRead(t *testing.T) {
 		t.Errorf("%+v, busy %v, %v", round, busy, err)
 	}
 	if _, _, err := parseWrk([]byte("unable to connect to 127.0.0.1:1 Connection refused\n")); err == nil {
-		t.Error("nothing was said, and nothing is wrong with that")
+		t.Error("empty output is no error")
 	}
 }
 
@@ -131,7 +131,7 @@ func TestZipfDrawsTheFirstTheMost(t *testing.T) {
 		counts[z.next()]++
 	}
 	if counts[0] < counts[9]*5 || counts[n-1] == 0 {
-		t.Errorf("the first came %d times, the tenth %d times, the last %d times", counts[0], counts[9], counts[n-1])
+		t.Errorf("the first was drawn %d times, the tenth %d times, the last %d times", counts[0], counts[9], counts[n-1])
 	}
 }
 

@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	// wrkRequests are the different requests of a run, sent in turn: enough that a million links are asked for about as often as if each
-	// request were drawn anew, few enough to be kept by wrk.
+	// wrkRequests is how many different requests wrk sends in turn: enough that a million links are requested about as often as with fresh
+	// draws, few enough for wrk's memory.
 	wrkRequests = 1 << 18
-	// wrkClients are the addresses that requests come from: as many as an edge remembers the counts of.
+	// wrkClients is the number of client addresses: as many as an edge counts separately.
 	wrkClients = 50_000
-	// wrkBrowsers are the different User-Agents: four systems, four versions.
+	// wrkBrowsers is the number of different User-Agents: four systems, four versions.
 	wrkBrowsers = 16
-	// wrkGrace is for making the requests, and for the end.
+	// wrkGrace allows for generating the requests, and for the end.
 	wrkGrace = 30 * time.Second
 )
 
 //go:embed wrk.lua
 var wrkScript []byte
 
-// wrk runs the load generator of that name: a closed loop of 64 connections, one request under way on each.
+// wrk runs the load generator of that name: a closed loop of 64 connections, with one request in progress on each.
 type wrk struct {
 	program string
 	dir     string
 	prefix  []string // the command that pins it
-	draws   int      // how many different requests there are
+	draws   int      // number of different requests
 }
 
 func newWrk(dir string, prefix []string) (wrk, error) {
@@ -53,7 +53,7 @@ func newWrk(dir string, prefix []string) (wrk, error) {
 
 func (w wrk) requests() string { return filepath.Join(w.dir, "requests") }
 
-// prepare draws the requests of the runs to come: for the keys by Zipf's law, the first the most often, in this order.
+// prepare draws the requests of the next runs: keys by Zipf's law, the first one most often, in this order.
 func (w wrk) prepare(keys []string) error {
 	var text bytes.Buffer
 	draw := newZipf(len(keys))
@@ -64,8 +64,8 @@ func (w wrk) prepare(keys []string) error {
 	return os.WriteFile(w.requests(), text.Bytes(), 0o644)
 }
 
-// run asks addr for a span what was prepared. busy is the share of the span for which wrk itself was computing: near 1, it is wrk that
-// was measured.
+// run sends the prepared requests to addr for a duration. busy is the share of the time for which wrk itself used the CPU: near 1, the
+// result is wrk's own limit.
 func (w wrk) run(ctx context.Context, addr string, span time.Duration) (round result.Round, busy float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, span+wrkGrace)
 	defer cancel()
@@ -82,9 +82,9 @@ func (w wrk) run(ctx context.Context, addr string, span time.Duration) (round re
 	return round, busy, err
 }
 
-var errWrk = errors.New("wrk did not say what it measured")
+var errWrk = errors.New("wrk printed no result")
 
-// parseWrk reads what wrk.lua writes. wrk itself tells of statuses only how many were above 399.
+// parseWrk reads the output of wrk.lua. wrk itself only counts statuses above 399.
 func parseWrk(out []byte) (round result.Round, busy float64, err error) {
 	var began float64
 	var end struct {
@@ -115,7 +115,7 @@ func parseWrk(out []byte) (round result.Round, busy float64, err error) {
 		Latencies: result.Latencies{P50: end.P50, P90: end.P90, P99: end.P99, P999: end.P999, Max: end.Max},
 	}
 	for name, n := range map[string]int64{
-		"a status above 399": end.Status, "connecting": end.Connect, "reading": end.Read, "writing": end.Write, "no answer within 2 s": end.Timeout,
+		"a status above 399": end.Status, "connecting": end.Connect, "reading": end.Read, "writing": end.Write, "no response within 2 s": end.Timeout,
 	} {
 		if n > 0 {
 			round.Failures[name] = n
@@ -124,7 +124,7 @@ func parseWrk(out []byte) (round result.Round, busy float64, err error) {
 	return round, (end.CPU - began) / round.Seconds, nil
 }
 
-// zipf draws numbers by Zipf's law with the exponent 1: the k-th comes 1/k as often as the first.
+// zipf draws numbers by Zipf's law with the exponent 1: the k-th is drawn 1/k times as often as the first.
 type zipf struct{ sums []float64 }
 
 func newZipf(n int) zipf {

@@ -9,7 +9,7 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// Start launches a fleet that is stopped when the test ends. What it logs is shown if the test fails.
+// Start launches a fleet that is stopped when the test ends. Its logs are shown if the test fails.
 func Start(t *testing.T, controls, edges int, edgeSettings ...string) *fleet.Fleet {
 	t.Helper()
 	var log bytes.Buffer

@@ -1,4 +1,4 @@
-// Package visitor clicks on links over connections of its own, notices how each of them ends, and counts what came of it.
+// Package visitor clicks links over its own connections, detects how each of them ends, and counts the results.
 package visitor
 
 import (
@@ -15,40 +15,39 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Line is one connection to an edge, made when it is needed and kept for as long as the edge keeps it. Requests are put on it, sent
-// together, and their answers received one by one. What fails hangs up.
+// Line is one connection to an edge, established when needed and kept as long as the edge keeps it. Requests are buffered, sent together,
+// and their responses received one by one. An error closes the connection.
 type Line struct {
 	Addr    string
-	Timeout time.Duration // of connecting, and from sending to the last answer
+	Timeout time.Duration // bounds connecting, and the time from sending to the last response
 
 	Conn     net.Conn // nil unless connected
 	in       *bufio.Reader
 	out      []byte
-	answered bool      // at least once on this connection
+	answered bool      // this connection has had a response
 	asked    time.Time // when the last requests were sent
-	before   time.Time // when those before them were
+	before   time.Time // when those before them were sent
 
 	Response fasthttp.Response // the last one received
 }
 
-// errRefused means that no connection was established, because nothing listened or the listener was closing. That is the one failure after which
-// clients ask again without being told: nothing was asked yet.
+// errRefused means that no connection was established, because nothing listened or the listener was closing. Only after this failure do
+// clients retry on their own: no request was sent yet.
 var errRefused = errors.New("connection refused")
 
-// hungUp is the end of a connection in place of an answer of which not one byte came. What is said of it tells the ends that a client
-// has to be ready for from those that it has not.
+// hungUp is the end of a connection before the first byte of a response. Its fields distinguish ends that a client must expect from others.
 type hungUp struct {
 	// first: the connection has had no response. A closing listener leaves connections that it never accepted to the kernel.
 	first bool
-	// after is how long after the request before it was seen. For less than EDGE_DRAIN an edge that stops does not hang up.
+	// after is the time since the previous request. A stopping edge keeps a connection for at least EDGE_DRAIN.
 	after time.Duration
 }
 
 func (e hungUp) Error() string {
 	if e.first {
-		return "hung up on before the first answer"
+		return "closed before the first response"
 	}
-	return "hung up on"
+	return "closed"
 }
 
 // Connect connects unless there is a connection.
@@ -71,8 +70,8 @@ func (l *Line) Connect() (err error) {
 	return nil
 }
 
-// Put puts a request for a path of host, the line's own when it is "", to those that send sends. Each comes from another client, or
-// the edge would count them as one.
+// Put buffers a request for a path of host (the line's own when it is ""), which Send sends. Each comes from another client, or the edge
+// would apply one rate limit to all.
 func (l *Line) Put(host, path string) {
 	if host == "" {
 		host = l.Addr
@@ -80,7 +79,7 @@ func (l *Line) Put(host, path string) {
 	l.out = fmt.Appendf(l.out, "GET %s HTTP/1.1\r\nHost: %s\r\nX-Forwarded-For: %s\r\n\r\n", path, host, Stranger())
 }
 
-// Send sends what was put, on a line that is connected.
+// Send sends the buffered requests, on a line that is connected.
 func (l *Line) Send() error {
 	l.before, l.asked = l.asked, time.Now()
 	out := l.out
@@ -94,7 +93,7 @@ func (l *Line) Send() error {
 	return nil
 }
 
-// Receive reads the next answer into response. When the edge closes the connection with it, later requests were not heard.
+// Receive reads the next response into response. If the edge closes the connection with it, later requests get none.
 func (l *Line) Receive() error {
 	if _, err := l.in.Peek(1); err != nil {
 		return l.failed(err)
@@ -110,7 +109,7 @@ func (l *Line) Receive() error {
 	return nil
 }
 
-// failed hangs up after an error before the first byte of an answer, and says what it means.
+// failed closes the connection after an error before the first byte of a response, and classifies the error.
 func (l *Line) failed(err error) error {
 	l.HangUp()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -119,18 +118,18 @@ func (l *Line) failed(err error) error {
 	return hungUp{first: !l.answered, after: time.Since(l.before)}
 }
 
-// Connected returns whether there is a connection, as far as the last request told.
+// Connected returns whether there is a connection, as far as the last request showed.
 func (l *Line) Connected() bool { return l.Conn != nil }
 
-// HangUp ends the connection, if there is one.
+// HangUp closes the connection, if there is one.
 func (l *Line) HangUp() {
 	if l.Conn != nil {
-		_ = l.Conn.Close() // nothing is left to be said on it
+		_ = l.Conn.Close() // no more data will be sent
 		l.Conn = nil
 	}
 }
 
-// Stranger is the address of another client each time, as good as always: edges and the portal limit what each may ask for.
+// Stranger returns another client address each time, with very few repetitions: edges and the portal limit the rate of each.
 func Stranger() netip.Addr {
 	n := rand.Uint32()
 	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})

@@ -5,7 +5,7 @@ import "time"
 // visitTimeout bounds one request of a visitor.
 const visitTimeout = 5 * time.Second
 
-// Visitor is a client that clicks on one link at a time.
+// Visitor is a client that clicks one link at a time.
 type Visitor struct{ Line }
 
 // New returns a visitor of the edge on addr. It connects with its first click.
@@ -13,7 +13,7 @@ func New(addr string) *Visitor {
 	return &Visitor{Line{Addr: addr, Timeout: visitTimeout}}
 }
 
-// Click asks for a path and returns the status. The answer is in v.response until the next click.
+// Click requests a path and returns the status. The response is in v.response until the next click.
 func (v *Visitor) Click(path string) (status int, err error) {
 	if err := v.Connect(); err != nil {
 		return 0, err

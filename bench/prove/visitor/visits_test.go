@@ -14,15 +14,15 @@ func TestClicksThatNoProcessReceivedAreListedSeparately(t *testing.T) {
 	t.Parallel()
 	const found = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n"
 	for name, c := range map[string]struct {
-		answers                     []string // to the requests of one connection, which ends after them
+		answers                     []string // the responses of one connection, which ends after them
 		drain                       time.Duration
 		unaccepted, late, failed, n int
 	}{
-		"hung up on at once":              {drain: time.Hour, unaccepted: 1, n: 1},
-		"hung up on within the drain":     {answers: []string{found}, drain: time.Hour, failed: 1, n: 2},
-		"hung up on after the drain":      {answers: []string{found, found}, drain: 1, late: 1, n: 3},
-		"hung up on, and never restarted": {answers: []string{found}, failed: 1, n: 2},
-		"hung up on within an answer":     {answers: []string{found[:10]}, drain: 1, failed: 1, n: 1},
+		"closed at once":              {drain: time.Hour, unaccepted: 1, n: 1},
+		"closed within the drain":     {answers: []string{found}, drain: time.Hour, failed: 1, n: 2},
+		"closed after the drain":      {answers: []string{found, found}, drain: 1, late: 1, n: 3},
+		"closed, and never restarted": {answers: []string{found}, failed: 1, n: 2},
+		"closed within a response":    {answers: []string{found[:10]}, drain: 1, failed: 1, n: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,13 +40,13 @@ func TestClicksThatNoProcessReceivedAreListedSeparately(t *testing.T) {
 				t.Errorf("%d of %d lost, expected 1 of %d", others, all, c.n)
 			}
 			if all, others := clicks.Answered(302); all != c.n-1 || others != 0 {
-				t.Errorf("%d of %d answers are wrong, expected 0 of %d", others, all, c.n-1)
+				t.Errorf("%d of %d responses are wrong, expected 0 of %d", others, all, c.n-1)
 			}
 		})
 	}
 }
 
-// answering serves one connection: each answer follows a request, and after the last one it hangs up.
+// answering serves one connection: each response follows a request, and after the last one it closes the connection.
 func answering(t *testing.T, answers []string) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,13 +12,13 @@ import (
 	"deeplink/deploy/stack"
 )
 
-// warmers is how many connections ask for what an edge is to hold, warmBatch links at a time.
+// warmers is how many connections fill an edge, warmBatch how many links each requests at a time.
 const (
 	warmers   = 8
 	warmBatch = 64
 )
 
-// Warm asks for the first n links until the edge has them in memory. The cache refuses some of what comes all at once.
+// Warm requests the first n links until the edge has them in memory. The cache rejects some entries of a burst.
 func Warm(ctx context.Context, edge *stack.Node, keys *load.Keys, n int) error {
 	for range 10 {
 		before, err := fleet.Metric(ctx, edge.Admin, fleet.EdgeLoads)
@@ -40,7 +40,7 @@ func Warm(ctx context.Context, edge *stack.Node, keys *load.Keys, n int) error {
 	return fmt.Errorf("an edge does not hold %d links", n)
 }
 
-// askInTurn asks for some links one after the other.
+// askInTurn requests some links one after the other.
 func askInTurn(ctx context.Context, addr string, keys *load.Keys, from, to int) error {
 	l := Line{Addr: addr, Timeout: 30 * time.Second}
 	defer l.HangUp()

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// slack is how much later than asked for a deadline may fall, as on an edge (edge/internal/conn).
+// slack is how much later than requested a deadline may fire, as on an edge (edge/internal/conn).
 const slack = time.Second
 
-// listener is one whose connections move a deadline only when it has to fall more than the slack later.
+// listener accepts connections that move a deadline only if the new one is more than slack later.
 type listener struct{ net.Listener }
 
 // Accept waits for the next connection.
@@ -19,7 +19,7 @@ func (l listener) Accept() (net.Conn, error) {
 
 type conn struct {
 	net.Conn
-	read, write time.Time // the deadlines that are set
+	read, write time.Time // the deadlines in force
 }
 
 // SetDeadline sets both deadlines.
@@ -30,10 +30,10 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets the time from which on Read fails, or up to a second later.
+// SetReadDeadline sets the time at which Read starts to fail, or up to a second later.
 func (c *conn) SetReadDeadline(t time.Time) error { return move(&c.read, t, c.Conn.SetReadDeadline) }
 
-// SetWriteDeadline sets the time from which on Write fails, or up to a second later.
+// SetWriteDeadline sets the time at which Write starts to fail, or up to a second later.
 func (c *conn) SetWriteDeadline(t time.Time) error { return move(&c.write, t, c.Conn.SetWriteDeadline) }
 
 func move(to *time.Time, wanted time.Time, set func(time.Time) error) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Those of an edge (edge/server.go).
+// The settings of an edge (edge/server.go).
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 10 * time.Second
@@ -45,11 +45,11 @@ func run(arguments []string) error {
 	case "nethttp":
 		return serveNetHTTP(ln)
 	}
-	return fmt.Errorf("%q is no server known here", arguments[0])
+	return fmt.Errorf("unknown server %q", arguments[0])
 }
 
-// serveFasthttp is tuned: headers are written as they are, no optional header is added, and deadlines are moved once a
-// second instead of three times a request.
+// serveFasthttp is tuned: header names are written unchanged, optional headers are omitted, and deadlines move once a second instead of
+// three times per request.
 func serveFasthttp(ln net.Listener) error {
 	name, value := []byte("Location"), []byte(target)
 	server := fasthttp.Server{

@@ -32,13 +32,13 @@ const (
 	longest = 2 * time.Second
 	// beforePartitions is the last migration before the audit trail has partitions.
 	beforePartitions = 14
-	// patience is how long a control may take to purge everything. It waits ten minutes before it deletes the first change.
+	// patience is how long control may take to purge everything. It waits ten minutes before it deletes the first change.
 	patience = time.Hour
-	// roundsWithDeadRows is how many rounds of purges are watched once there are only dead rows left.
+	// roundsWithDeadRows is how many rounds of purges are measured when only dead rows are left.
 	roundsWithDeadRows = 3
 )
 
-// Run prints a table. A bound that was not kept is an error.
+// Run prints a table. A bound that was exceeded is an error.
 func (c Command) Run(ctx context.Context, out *proof.Output) error {
 	findings, err := c.measure(ctx, out.Log)
 	figures.Print(out, findings)
@@ -70,7 +70,7 @@ func (c Command) measure(ctx context.Context, log io.Writer) (findings []figures
 	if err := c.fill(ctx, owner); err != nil {
 		return findings, err
 	}
-	// From here on Postgres logs the statements of control, and no others.
+	// From here on Postgres logs the statements of control, and only those.
 	if _, err := owner.Exec(ctx, `alter role deeplink_control_login set log_min_duration_statement = 0`); err != nil {
 		return findings, err
 	}
@@ -120,7 +120,7 @@ func open(ctx context.Context, log io.Writer) (s *stack.Stack, closeAll func() e
 	return s, closeAll, nil
 }
 
-// migrate runs the migrations while a program of the version before writes to the audit trail.
+// migrate runs the migrations while a program of the previous version writes to the audit trail.
 func migrate(ctx context.Context, s *stack.Stack) ([]figures.Finding, error) {
 	conn, err := pgx.Connect(ctx, s.Owner)
 	if err != nil {
@@ -169,7 +169,7 @@ func migrate(ctx context.Context, s *stack.Stack) ([]figures.Finding, error) {
 	}, nil
 }
 
-// writeEntries adds entries to the audit trail until ctx ends, and returns how many, and how long the longest insert took.
+// writeEntries adds entries to the audit trail until ctx ends. It returns their number and the duration of the longest insert.
 func writeEntries(ctx context.Context, databaseURL string) (written int, longest time.Duration, err error) {
 	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
@@ -187,10 +187,10 @@ func writeEntries(ctx context.Context, databaseURL string) (written int, longest
 	return written, longest, nil
 }
 
-// purge runs a control until it has purged everything. It and another one then go on for some rounds, with nothing left but dead rows, which
-// vacuum may not remove.
+// purge runs control until it has purged everything. Then two controls run some more rounds with only dead rows left, which vacuum may not
+// remove.
 func purge(ctx context.Context, s *stack.Stack, owner *pgx.Conn) (findings []figures.Finding, err error) {
-	// As a forgotten session would: from here on no row that is deleted can be removed.
+	// The snapshot of a forgotten session keeps every deleted row from here on.
 	reader, err := pgx.Connect(ctx, s.Owner)
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func purge(ctx context.Context, s *stack.Stack, owner *pgx.Conn) (findings []fig
 	}
 	var first statements
 	var dead map[string]int
-	// A control goes on where it ended; one that starts knows nothing of what another has seen.
+	// A running control continues where its last round ended; a new one starts without that position.
 	err = withControl(ctx, s, func(admin string) (err error) {
 		if err := awaitPurged(ctx, owner, began); err != nil {
 			return err
@@ -241,10 +241,10 @@ func purge(ctx context.Context, s *stack.Stack, owner *pgx.Conn) (findings []fig
 				figures.AtMost(fmt.Sprintf("%s: %d dead rows, longest of %d statements after that", job.name, dead[job.table], after.n), after.longest, longest))
 		}
 	}
-	return append(findings, figures.None("statements that Postgres ended because they took too long", all.ended, all.n)), nil
+	return append(findings, figures.None("statements that Postgres canceled after their timeout", all.ended, all.n)), nil
 }
 
-// withControl runs f while a control serves.
+// withControl runs f while control serves.
 func withControl(ctx context.Context, s *stack.Stack, f func(admin string) error) error {
 	addrs, err := fleet.FreeAddrs(1)
 	if err != nil {
@@ -257,7 +257,7 @@ func withControl(ctx context.Context, s *stack.Stack, f func(admin string) error
 	return errors.Join(f(node.Admin), node.Stop(context.WithoutCancel(ctx), fleet.StopTimeout))
 }
 
-// awaitPurged waits until nothing is left of what was old at the time.
+// awaitPurged waits until no row is left that was old at that time.
 func awaitPurged(ctx context.Context, owner *pgx.Conn, at time.Time) error {
 	for fleet.Pause(ctx, 15*time.Second) {
 		left, err := oldRows(ctx, owner, at)
@@ -273,13 +273,13 @@ func awaitPurged(ctx context.Context, owner *pgx.Conn, at time.Time) error {
 			return nil
 		}
 		if time.Since(at) > patience {
-			return fmt.Errorf("%w: after %v there are rows to purge: %v", figures.ErrBound, patience, left)
+			return fmt.Errorf("%w: after %v there are still rows to purge: %v", figures.ErrBound, patience, left)
 		}
 	}
 	return ctx.Err()
 }
 
-// awaitRounds waits until a control has made so many rounds of purges more.
+// awaitRounds waits until control has completed that many more rounds of purges.
 func awaitRounds(ctx context.Context, admin string, rounds int) error {
 	const metric = `deeplink_control_purges_total{result="success"}`
 	before, err := fleet.Metric(ctx, admin, metric)

@@ -28,7 +28,7 @@ func TestStatementsAreReadFromTheLogOfPostgres(t *testing.T) {
 2026-11-23 19:00:04.000 UTC [1] LOG:  duration: 3.000 ms  statement: begin
 `))
 	if err != nil || s.n != 4 || s.ended != 1 {
-		t.Fatalf("%+v, %v; expected four statements and one that was ended", s, err)
+		t.Fatalf("%+v, %v; expected four statements and one that was canceled", s, err)
 	}
 	changes, audit := s.of(jobs[0]), s.of(jobs[3])
 	if changes.n != 2 || changes.longest != 1200*time.Millisecond || audit.n != 1 || audit.longest != 12500*time.Microsecond {
@@ -39,7 +39,7 @@ func TestStatementsAreReadFromTheLogOfPostgres(t *testing.T) {
 	}
 }
 
-// TestPurgesDeleteEverythingThatWasFilled has each table with old rows, which the statements of control are told apart by.
+// Each table has old rows, and the statements of control can be attributed to their tables.
 func TestPurgesDeleteEverythingThatWasFilled(t *testing.T) {
 	testkit.Prove(t)
 	s, closeAll, err := open(t.Context(), io.Discard)
@@ -60,7 +60,7 @@ func TestPurgesDeleteEverythingThatWasFilled(t *testing.T) {
 	}
 	dead, err := deadRows(t.Context(), owner)
 	if _, found := dead["audit_log"]; err != nil || !found {
-		t.Errorf("%v, %v; expected the partitions of the audit trail as one table", dead, err)
+		t.Errorf("%v, %v; expected the partitions of the audit trail counted as one table", dead, err)
 	}
 }
 
@@ -79,7 +79,7 @@ func (c Command) prepare(t *testing.T, s *stack.Stack) (*pgx.Conn, map[string]in
 	}
 	findings, err := migrate(t.Context(), s)
 	if err != nil || len(findings) != 2 || !findings[1].Kept {
-		t.Errorf("%+v, %v; expected that no entry is lost", findings, err)
+		t.Errorf("%+v, %v; expected no lost entry", findings, err)
 	}
 	if err := c.fill(t.Context(), owner); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// chunk is how many rows a statement makes.
+// chunk is how many rows one statement inserts.
 const chunk = 250_000
 
 // insertEntrySQL is what programs of every version send.
@@ -20,7 +20,7 @@ const insertEntrySQL = `
 	insert into audit_log (id, organization_id, actor_type, actor_id, actor_display_key, ip, request_id, action, target_type, target_id, detail)
 	values (gen_random_uuid(), gen_random_uuid(), 'key', 'a', 'b', '::1', 'c', 'link.create', 'link', gen_random_uuid(), '{}')`
 
-// Entries come in the order of their times, of a thousand organizations in turn.
+// Entries are inserted in the order of their times, for a thousand organizations in turn.
 const fillAuditSQL = `
 	insert into audit_log (id, organization_id, at, actor_type, actor_id, actor_display_key, ip, request_id, action, target_type, target_id, detail)
 	select gen_random_uuid(), ('10000000-0000-4000-8000-' || lpad(to_hex(i % 1000), 12, '0'))::uuid, now() - interval '800 days' * (1 - i / $3::float8),
@@ -28,17 +28,18 @@ const fillAuditSQL = `
 	       '{"shortCode": "abcdefgh"}'
 	from generate_series($1::bigint, $2::bigint) i`
 
-// job is one purge: by which text its statements are known in the log, how much of it is there to do, and where it leaves dead rows.
+// job is one purge: the text that identifies its statements in the log, the number of rows to delete, and the table that keeps its dead
+// rows.
 type job struct {
 	name, statement, table string
-	old                    string // counts what is to be deleted at the time $1; "" when it is counted with another job
-	fill                   string // makes rows $1 to $2, of which half are old where a retention decides
+	old                    string // counts the rows to delete at the time $1; "" if another job counts them
+	fill                   string // inserts rows $1 to $2, half of them old if a retention decides
 }
 
 var jobs = []job{
 	{
 		name: "changes", statement: "delete from changes t ", table: "changes",
-		// The last statement of filling made those that are left; edges and tests make none here.
+		// Only the changes of the last fill statement are left; edges and tests make none here.
 		old:  `select count(*) from changes`,
 		fill: `insert into changes (tags) select array['k:acme/' || i] from generate_series($1::bigint, $2::bigint) i`,
 	},
@@ -92,12 +93,12 @@ var jobs = []job{
 	},
 }
 
-// fillAudit makes the entries of the audit trail.
+// fillAudit inserts the entries of the audit trail.
 func fillAudit(ctx context.Context, owner *pgx.Conn, n int) error {
 	return inChunks(ctx, owner, "entries", fillAuditSQL, n, n)
 }
 
-// fill makes the old rows of everything else.
+// fill inserts the old rows of all other tables.
 func (c Command) fill(ctx context.Context, owner *pgx.Conn) error {
 	organizations := `
 		insert into organizations (id, org_key, name) select ('10000000-0000-4000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, lpad(to_hex(i), 4, '0'), 'Acme' from generate_series(0, 999) i`
@@ -136,7 +137,7 @@ func (c Command) fill(ctx context.Context, owner *pgx.Conn) error {
 	return nil
 }
 
-// inChunks makes n rows, some at a time.
+// inChunks inserts n rows in chunks.
 func inChunks(ctx context.Context, owner *pgx.Conn, what, sql string, n int, more ...any) error {
 	bar := progress.Bar(n, what, os.Stderr)
 	for from := 1; from <= n; from += chunk {
@@ -149,7 +150,7 @@ func inChunks(ctx context.Context, owner *pgx.Conn, what, sql string, n int, mor
 	return nil
 }
 
-// oldRows counts what there was to purge at the time, by job: it gets more while a control purges.
+// oldRows counts the rows to purge at that time, by job. The time is fixed because more rows become old while control purges.
 func oldRows(ctx context.Context, owner *pgx.Conn, at time.Time) (map[string]int, error) {
 	rows := make(map[string]int)
 	for _, job := range jobs {
@@ -169,7 +170,7 @@ func oldRows(ctx context.Context, owner *pgx.Conn, at time.Time) (map[string]int
 	return rows, nil
 }
 
-// deadRows returns how many rows of each table are deleted and not removed, as far as Postgres has counted.
+// deadRows returns the number of dead rows of each table, as the statistics of Postgres report it.
 func deadRows(ctx context.Context, owner *pgx.Conn) (map[string]int, error) {
 	rows, err := owner.Query(ctx, `
 		select coalesce((select p.inhparent::regclass::text from pg_inherits p where p.inhrelid = s.relid), s.relname), sum(s.n_dead_tup)::bigint

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// span is how often the statements of a job ran, and how long the longest took.
+// span is how often the statements of a job ran, and the duration of the longest.
 type span struct {
 	n       int
 	longest time.Duration
 	all     []time.Duration
 }
 
-// since returns what is in s and not in the earlier one.
+// since returns the difference between s and an earlier span.
 func (s span) since(earlier span) (later span) {
 	for _, took := range s.all[earlier.n:] {
 		later.add(took)
@@ -33,11 +33,11 @@ func (s *span) add(took time.Duration) {
 	s.all = append(s.all, took)
 }
 
-// statements are those of control, from the log of Postgres.
+// statements are the statements of control, from the log of Postgres.
 type statements struct {
 	n     int
 	jobs  map[string]*span
-	ended int // by their timeout
+	ended int // canceled by statement_timeout
 }
 
 func (s statements) of(j job) span {
@@ -47,7 +47,7 @@ func (s statements) of(j job) span {
 	return span{}
 }
 
-// readStatements reads the log of the server whose folder it is.
+// readStatements reads the log of the server in that folder.
 func readStatements(dir string) (statements, error) {
 	log, err := os.Open(filepath.Join(dir, "postgres.log"))
 	if err != nil {
@@ -57,10 +57,11 @@ func readStatements(dir string) (statements, error) {
 	return parseStatements(log)
 }
 
-// duration is the first line of a statement. Postgres logs parsing, planning (bind) and execution apart; the last is what takes long.
+// duration matches the first line of a statement. Postgres logs parsing, planning (bind) and execution separately; only execution takes
+// long.
 var duration = regexp.MustCompile(`LOG:  duration: ([0-9.]+) ms  (?:execute [^:]*|statement): (.*)$`)
 
-// parseStatements reads a log. The lines of a statement after its first begin with a tab.
+// parseStatements reads a log. Continuation lines of a statement begin with a tab.
 func parseStatements(log io.Reader) (s statements, err error) {
 	s.jobs = make(map[string]*span)
 	var took time.Duration

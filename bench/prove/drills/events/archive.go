@@ -18,16 +18,16 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// eventKey is what an event is known by.
+// eventKey identifies an event.
 type eventKey struct {
 	orgKey string
 	id     uuid.UUID
 }
 
-// archive is how often each event is there.
+// archive is how often each event occurs.
 type archive map[eventKey]int
 
-// double returns how many events are there more than once.
+// double returns how many events occur more than once.
 func (a archive) double() (n int) {
 	for _, times := range a {
 		if times > 1 {
@@ -37,7 +37,7 @@ func (a archive) double() (n int) {
 	return n
 }
 
-// table reads what is stored, past all programs.
+// table reads the stored events directly from Postgres.
 func table(ctx context.Context, f *fleet.Fleet) (archive, error) {
 	conn, err := pgx.Connect(ctx, f.Owner)
 	if err != nil {
@@ -59,26 +59,26 @@ func table(ctx context.Context, f *fleet.Fleet) (archive, error) {
 	return stored, err
 }
 
-// exported is what one `control events export` printed.
+// exported is the result of one `control events export`.
 type exported struct {
 	Lines int64         `json:"lines"`
 	Bytes int64         `json:"bytes"`
 	Took  time.Duration `json:"took"`
-	// Peak is the most memory that the process had resident, in bytes.
+	// Peak is the peak resident memory of the process, in bytes.
 	Peak int64 `json:"peak"`
 }
 
-// lineBegin is what a line of an export begins with; the id follows.
+// lineBegin is how each line of an export begins; the id follows.
 const lineBegin = `{"id":"`
 
-// idLength is that of a UUID as text.
+// idLength is the length of a UUID as text.
 const idLength = 36
 
-// export runs the operator's command for the events of an organization that arrived before until, or all without one, and calls each
-// with the id on every line.
+// export runs the operator's command for the events of an organization that arrived before until (zero: all events). It calls each with the
+// id of every line.
 func export(ctx context.Context, f *fleet.Fleet, orgKey string, until time.Time, each func(uuid.UUID)) (e exported, err error) {
 	if until.IsZero() {
-		until = time.Now().AddDate(1, 0, 0) // by itself an export ends a minute ago
+		until = time.Now().AddDate(1, 0, 0) // without --until, an export ends a minute ago
 	}
 	arguments := []string{"events", "export", "--format", "ndjson", "--org", orgKey, "--since", "2000-01-01",
 		"--until", until.UTC().Format(time.RFC3339Nano)}
@@ -104,7 +104,7 @@ func export(ctx context.Context, f *fleet.Fleet, orgKey string, until time.Time,
 	return e, nil
 }
 
-// read reads lines to the end. The peak is looked at again and again: of a process that has ended nothing is left to look at.
+// read reads lines to the end. It polls the peak memory, because /proc has nothing left of a process that has ended.
 func (e *exported) read(out io.Reader, pid int, each func(uuid.UUID)) error {
 	const look = 10_000
 	lines := bufio.NewScanner(out)
@@ -112,11 +112,11 @@ func (e *exported) read(out io.Reader, pid int, each func(uuid.UUID)) error {
 	for lines.Scan() {
 		line := lines.Bytes()
 		if !bytes.HasPrefix(line, []byte(lineBegin)) || len(line) < len(lineBegin)+idLength {
-			return fmt.Errorf("no event is on the line %s", line)
+			return fmt.Errorf("this line is no event: %s", line)
 		}
 		id, err := uuid.ParseBytes(line[len(lineBegin) : len(lineBegin)+idLength])
 		if err != nil {
-			return fmt.Errorf("no id is on the line %s", line)
+			return fmt.Errorf("this line has no id: %s", line)
 		}
 		each(id)
 		if e.Lines%look == 0 {
@@ -128,8 +128,8 @@ func (e *exported) read(out io.Reader, pid int, each func(uuid.UUID)) error {
 	return lines.Err()
 }
 
-// peakMemory returns the most bytes that a process ever had resident, 0 when it has ended. What wait tells of it would not do: that
-// includes what this process had when it forked.
+// peakMemory returns the peak resident memory of a process in bytes, 0 when the process has ended. The rusage of wait does not serve: it
+// includes the memory of this process at the time of the fork.
 func peakMemory(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -41,9 +41,9 @@ func TestAcknowledgedEventsAreStoredOnce(t *testing.T) {
 		show(t, r.print)
 		demand(t, r.findings())
 		if r.kills == 0 || len(r.ledger.acknowledged) < 50 {
-			t.Fatalf("%d kills, %d events acknowledged: nothing was shown", r.kills, len(r.ledger.acknowledged))
+			t.Fatalf("%d kills, %d events acknowledged: the run proves nothing", r.kills, len(r.ledger.acknowledged))
 		}
-		// Who sees nothing would be content with this, too: one event lost, another there twice.
+		// The checker must detect a lost event and a duplicate.
 		var told []eventKey
 		for k := range r.ledger.acknowledged {
 			told = append(told, k)
@@ -66,7 +66,7 @@ func TestAcknowledgedEventsAreStoredOnce(t *testing.T) {
 		show(t, r.print)
 		demand(t, r.findings())
 		if r.repeated == 0 || len(r.paces) != stretches || shown != events || r.tenth.Lines == 0 || r.whole.Peak == 0 {
-			t.Errorf("%d duplicates told, %d tenths, %d shown, exports %+v and %+v: nothing was shown", r.repeated, len(r.paces), shown, r.tenth, r.whole)
+			t.Errorf("%d duplicates reported, %d tenths, progress %d, exports %+v and %+v: the run proves nothing", r.repeated, len(r.paces), shown, r.tenth, r.whole)
 		}
 		exec(`delete from events where id = (select e.id from events e join organizations o on o.id = e.organization_id where o.org_key = $1 limit 1)`, r.orgKey)
 		if err := r.look(t.Context(), f, owner, time.Now(), func(int) {}); err != nil {
@@ -91,7 +91,7 @@ func TestAcknowledgedEventsAreStoredOnce(t *testing.T) {
 				t.Errorf("key %d: %+v, expected 200", keys.made, a)
 			}
 		}
-		// The first one is another's or none by now.
+		// By now the first key is replaced or revoked.
 		if a := sendBatch(t.Context(), f.Controls[0].Addr, o.ClientKey, newBatch(random, "phone", "", 1)); a.status != http.StatusUnauthorized || keys.made != 2 {
 			t.Errorf("%d keys, the first one: %+v, expected 2 and 401", keys.made, a)
 		}
@@ -106,7 +106,7 @@ func show(t *testing.T, print func(io.Writer)) {
 	t.Log(text.String())
 }
 
-// demand fails on every bound that was not kept and that no busy machine can break.
+// demand fails for every exceeded bound that a busy machine cannot exceed.
 func demand(t *testing.T, findings []figures.Finding) {
 	t.Helper()
 	for _, f := range findings {
@@ -116,12 +116,12 @@ func demand(t *testing.T, findings []figures.Finding) {
 	}
 }
 
-// unseen fails on each of the findings that is kept.
+// unseen fails for each of the findings that counts as kept.
 func unseen(t *testing.T, findings []figures.Finding, wrong ...string) {
 	t.Helper()
 	for _, f := range findings {
 		if f.Kept && slices.Contains(wrong, f.What) {
-			t.Errorf("after what was done to the table, %s: %s passes", f.What, f.Figure)
+			t.Errorf("the table was corrupted, but %s: %s passes", f.What, f.Figure)
 		}
 	}
 }

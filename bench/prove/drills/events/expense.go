@@ -12,17 +12,17 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// expense is what storing has taken so far: unlike time, that is much the same on a busy machine.
+// expense is the cost of storing so far. Unlike elapsed time, it is nearly the same on a busy machine.
 type expense struct {
-	control, postgres time.Duration // of processors
-	logged            int64         // bytes of Postgres's log
+	control, postgres time.Duration // of CPU
+	logged            int64         // bytes of WAL
 }
 
 func (e expense) since(before expense) expense {
 	return expense{e.control - before.control, e.postgres - before.postgres, e.logged - before.logged}
 }
 
-// expenses reads what the controls of a fleet and its Postgres have taken.
+// expenses reads the cost of the controls of a fleet and of its Postgres.
 func expenses(ctx context.Context, f *fleet.Fleet, owner *pgxpool.Pool) (e expense, err error) {
 	for _, control := range f.Controls {
 		seconds, err := fleet.Metric(ctx, control.Admin, "process_cpu_seconds_total")
@@ -38,7 +38,7 @@ func expenses(ctx context.Context, f *fleet.Fleet, owner *pgxpool.Pool) (e expen
 	return e, err
 }
 
-// postgresTime returns the processor time of a server, of its processes that run and of those that have ended.
+// postgresTime returns the CPU time of a server: of its running processes and of those that have ended.
 func postgresTime(dir string) (total time.Duration, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	if err != nil {
@@ -52,7 +52,7 @@ func postgresTime(dir string) (total time.Duration, err error) {
 	for _, path := range paths {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // the process ended in the meantime
 		}
 		pid, parent, own, ended, err := fleet.ParseStat(stat)
 		if err != nil {

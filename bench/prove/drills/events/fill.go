@@ -21,7 +21,7 @@ import (
 	"deeplink/bench/result"
 )
 
-// fillCommand stores many events as fast as they are taken, and exports them.
+// fillCommand stores many events as fast as control accepts them, and exports them.
 type fillCommand struct {
 	Events  int     `help:"Number of events." default:"10000000"`
 	Clients int     `help:"Number of phones, each with one batch of 100 in progress; at most 60." default:"32"`
@@ -37,7 +37,7 @@ func (c fillCommand) Validate() error {
 	return nil
 }
 
-// Run prints how fast it went, and what was stored and exported. A bound that was not kept is an error.
+// Run prints the rates and what was stored and exported. An exceeded bound is an error.
 func (c fillCommand) Run(ctx context.Context, out *proof.Output) error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
@@ -56,34 +56,34 @@ func (c fillCommand) Run(ctx context.Context, out *proof.Output) error {
 	return figures.Unkept(report.findings())
 }
 
-// bar shows on a terminal how many there are.
+// bar shows the progress on a terminal.
 func bar(total int, what string) func(int) {
 	b := progress.Bar(total, what, os.Stderr)
-	return func(n int) { _ = b.Set(n) } // it is there to be looked at
+	return func(n int) { _ = b.Set(n) } // cosmetic
 }
 
-// fullBatch is how many events a phone may report at once.
+// fullBatch is how many events a phone may send in one request.
 const fullBatch = 100
 
-// filling is phones that report one full batch after the other.
+// filling is a set of phones that send one full batch after the other.
 type filling struct {
 	events, clients int
-	repeat          float64 // share of the batches that are sent twice at once
+	repeat          float64 // share of the batches that are sent twice concurrently
 	seed            uint64
 }
 
-// fillReport is what came of it.
+// fillReport is the result.
 type fillReport struct {
 	filling
 	orgKey    string
 	keys      int
 	paces     []pace
-	latencies result.Latencies // of all
-	sum       idSum            // of what was acknowledged
+	latencies result.Latencies // of all events
+	sum       idSum            // of the acknowledged events
 	counted   stock
-	// accepted is the sum of all answers.
+	// accepted is the sum over all responses.
 	accepted, repeated int64
-	// tenth is of what was stored first.
+	// tenth covers the first tenth of the stored events.
 	tenth, whole exported
 	exportedSum  idSum
 }
@@ -94,7 +94,7 @@ type stock struct {
 	eventBytes, idBytes   int64 // with indexes
 }
 
-// run works on a fleet whose controls all run. The functions are called with how many events are stored and exported.
+// run works on a fleet whose controls all run. It calls the functions with the number of stored and exported events.
 func (l filling) run(ctx context.Context, f *fleet.Fleet, storing, exporting func(int)) (*fillReport, error) {
 	o, err := fleet.NewOrganization(ctx, f.OperatorCommand)
 	if err != nil {
@@ -115,7 +115,7 @@ func (l filling) run(ctx context.Context, f *fleet.Fleet, storing, exporting fun
 	return r, r.look(ctx, f, owner, m.stretches[0].ended, exporting)
 }
 
-// store has the phones work until all events are stored.
+// store runs the phones until all events are stored.
 func (l filling) store(ctx context.Context, f *fleet.Fleet, o fleet.Organization, keys *keyring, m *meter) error {
 	reporters := make([]*reporter, l.clients)
 	var left atomic.Int64
@@ -144,10 +144,10 @@ func (l filling) store(ctx context.Context, f *fleet.Fleet, o fleet.Organization
 	return errors.Join(group.Wait(), m.err)
 }
 
-// reporter is a phone that has as much to report as there is left.
+// reporter is a phone that sends batches as long as events are left.
 type reporter struct {
 	device, session string
-	addrs           []string // the one to begin with first
+	addrs           []string // the first one is tried first
 	repeat          float64
 	random          *rand.Rand
 	keys            *keyring
@@ -173,7 +173,7 @@ func (r *reporter) work(ctx context.Context) error {
 	}
 }
 
-// deliver sends a batch until it is acknowledged. An answer that must not be is an error.
+// deliver sends a batch until it is acknowledged. An unexpected response is an error.
 func (r *reporter) deliver(ctx context.Context, b batch, from int) error {
 	for try := from; ; try++ {
 		key, err := r.keys.take(ctx)
@@ -194,7 +194,7 @@ func (r *reporter) deliver(ctx context.Context, b batch, from int) error {
 	}
 }
 
-// read counts what there is of one organization, and sizes of all.
+// read counts the events of one organization and returns the sizes of all events.
 func (s *stock) read(ctx context.Context, owner *pgxpool.Pool, orgKey string) error {
 	const sql = `
 		with o as (select id from organizations where org_key = $1)
@@ -204,7 +204,7 @@ func (s *stock) read(ctx context.Context, owner *pgxpool.Pool, orgKey string) er
 	return owner.QueryRow(ctx, sql, orgKey).Scan(&s.events, &s.distinct, &s.ids, &s.eventBytes, &s.idBytes)
 }
 
-// look counts what is stored, and exports what was stored until a moment and then all of it.
+// look counts the stored events, then exports those stored until some moment, then all of them.
 func (r *fillReport) look(ctx context.Context, f *fleet.Fleet, owner *pgxpool.Pool, until time.Time, exporting func(int)) (err error) {
 	if err = r.counted.read(ctx, owner, r.orgKey); err != nil {
 		return err

@@ -7,8 +7,8 @@ import (
 	"deeplink/bench/prove/figures"
 )
 
-// The rate must not fall by more than a fifth, and an export of ten times as much may take a quarter more memory: that much the
-// collector may be late.
+// The rate must not fall by more than a fifth. An export of ten times as many events may take a quarter more memory, because the garbage
+// collector may run late by that much.
 const (
 	leastOfFirst = 0.8
 	mostOfTenth  = 1.25
@@ -30,7 +30,7 @@ func (r *fillReport) findings() []figures.Finding {
 	}
 }
 
-// atLeast compares the ratio of two rates with the least that it may be.
+// atLeast compares the ratio of two rates with its lower bound.
 func atLeast(what string, rate, to, bound float64) figures.Finding {
 	f := figures.Counted(what, fmt.Sprintf("%.0f : %.0f = %.2f", rate, to, rate/to), fmt.Sprintf("≥ %.2f", bound), rate/to >= bound)
 	f.Timed = true
@@ -42,13 +42,13 @@ func (r *fillReport) all(what string, n int64) figures.Finding {
 	return figures.Counted(what, fmt.Sprint(n), fmt.Sprint(r.events), n == int64(r.events))
 }
 
-// toldAccepted compares what answers add up to with what was sent. What had no answer may be missing.
+// toldAccepted compares the sum of the responses with what was sent. Events of requests without a response may be missing.
 func (r *fillReport) toldAccepted() figures.Finding {
 	unanswered := int64(0)
 	for _, p := range r.paces {
 		unanswered += p.Requests - p.Answers
 	}
-	f := r.all(fmt.Sprintf("told accepted, with %d unanswered", unanswered), r.accepted)
+	f := r.all(fmt.Sprintf("reported as accepted, with %d unanswered requests", unanswered), r.accepted)
 	f.Kept = f.Kept || r.accepted < int64(r.events) && unanswered > 0
 	return f
 }
@@ -68,7 +68,7 @@ func (r *fillReport) print(out io.Writer) {
 	fmt.Fprintf(out, "%d events in batches of %d by %d phones, %.1f %% of the batches twice at once; %d keys\n\n",
 		r.events, fullBatch, r.clients, 100*r.repeat, r.keys)
 	r.printPaces(out)
-	fmt.Fprintf(out, "duplicates told: %d; %s of events, %s of ids, both with their indexes\n\n",
+	fmt.Fprintf(out, "duplicates reported: %d; %s of events, %s of ids, both with their indexes\n\n",
 		r.repeated, megabytes(r.counted.eventBytes), megabytes(r.counted.idBytes))
 	fmt.Fprint(out, "| export | lines | MB | s | lines/s | peak memory |\n|---|--:|--:|--:|--:|--:|\n")
 	for _, e := range []struct {
@@ -83,7 +83,7 @@ func (r *fillReport) print(out io.Writer) {
 }
 
 func (r *fillReport) printPaces(out io.Writer) {
-	fmt.Fprintln(out, "| tenth | s | events/s | p50 ms | p99 ms | CPU µs an event: control | Postgres | log bytes an event | answers by status | unanswered |")
+	fmt.Fprintln(out, "| tenth | s | events/s | p50 ms | p99 ms | CPU µs per event: control | Postgres | WAL bytes per event | responses by status | no response |")
 	fmt.Fprintln(out, "|--:|--:|--:|--:|--:|--:|--:|--:|---|--:|")
 	seconds := 0.0
 	for i, p := range r.paces {

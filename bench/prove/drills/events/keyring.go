@@ -9,10 +9,10 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// requestsPerKey is how many batches one key may send in a minute by control's rate limit.
+// requestsPerKey is how many batches one key may send per minute under control's rate limit.
 const requestsPerKey = 600
 
-// keyring is the client key of one organization, replaced as often as its limit is reached: as an operator may at any time. It is safe
+// keyring is the client key of one organization. It is replaced when its limit is reached, as an operator may do at any time. It is safe
 // for concurrent use.
 type keyring struct {
 	replace func(context.Context) (string, error)
@@ -20,10 +20,10 @@ type keyring struct {
 	mu   sync.Mutex
 	key  string
 	left int
-	made int // keys so far
+	made int // number of keys so far
 }
 
-// newKeyring returns the keys of an organization, whose first one is not used up.
+// newKeyring returns a keyring whose first key is unused.
 func newKeyring(f *fleet.Fleet, o fleet.Organization) *keyring {
 	return &keyring{key: o.ClientKey, left: requestsPerKey, made: 1, replace: func(ctx context.Context) (string, error) {
 		out, err := f.OperatorCommand(ctx, "key", "regenerate", o.OrgKey, "CLIENT")
@@ -38,8 +38,8 @@ func newKeyring(f *fleet.Fleet, o fleet.Organization) *keyring {
 	}}
 }
 
-// take returns a key for one request. The key of a request that is under way may stop meanwhile: that is a 401, after which another is
-// taken.
+// take returns a key for one request. The key of a request in progress may be replaced meanwhile: the response is then 401, and the caller
+// takes another key.
 func (k *keyring) take(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

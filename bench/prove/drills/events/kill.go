@@ -17,7 +17,7 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// killCommand kills controls under phones that report, and looks for what they were told is stored.
+// killCommand kills controls while phones send events, and looks for every acknowledged event.
 type killCommand struct {
 	Duration time.Duration `help:"Length of the run." default:"60s"`
 	Rate     int           `help:"Events per second, of all phones together." default:"500"`
@@ -33,7 +33,7 @@ func (c killCommand) Validate() error {
 	return nil
 }
 
-// Run prints what was told and what is stored. A broken promise is an error.
+// Run prints what was acknowledged and what is stored. A broken promise is an error.
 func (c killCommand) Run(ctx context.Context, out *proof.Output) error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
@@ -53,34 +53,34 @@ func (c killCommand) Run(ctx context.Context, out *proof.Output) error {
 }
 
 const (
-	// meanBatch is how many events a batch has on average, of 1 to twice as many less one.
+	// meanBatch is the average size of a batch: sizes are 1 to twice as many less one.
 	meanBatch = 5
-	// batchesPerKey a second leave room for as many again: a key may send 600 a minute.
+	// batchesPerKey per second leaves half of the limit unused: a key may send 600 a minute.
 	batchesPerKey = 5
-	// lastPatience is how long batches are sent again after everything runs again.
+	// lastPatience is how long batches are retried after all controls run again.
 	lastPatience = 30 * time.Second
 )
 
-// killing is phones that report at a pace of their own, whether they are answered or not, while one of the controls is killed every
-// least to most and started again.
+// killing is a set of phones that send at a fixed pace, whether or not responses arrive, while one of the controls is killed every least to
+// most and restarted.
 type killing struct {
 	duration      time.Duration
-	rate, clients int // events a second of all phones, and how many these are
+	rate, clients int // events per second of all phones, and the number of phones
 	seed          uint64
 	least, most   time.Duration
 }
 
-// killReport is what came of it.
+// killReport is the result.
 type killReport struct {
 	killing
 	phones []*phone
 	kills  int
 	ledger *ledger
-	// stored is read from the table, printed by the operator's export.
+	// stored is read from the table, printed by the operator's export
 	stored, printed archive
 }
 
-// run works on a fleet whose controls all run, and leaves it so.
+// run works on a fleet whose controls all run, and leaves all of them running.
 func (k killing) run(ctx context.Context, f *fleet.Fleet) (*killReport, error) {
 	phones, err := k.enlist(ctx, f)
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *killReport) look(ctx context.Context, f *fleet.Fleet) (err error) {
 	return nil
 }
 
-// kill kills and starts controls until ctx ends. In the end all run.
+// kill kills and restarts controls until ctx ends. All run when it returns.
 func (k killing) kill(ctx context.Context, f *fleet.Fleet) (kills int, err error) {
 	random := rand.New(rand.NewPCG(k.seed, 0))
 	for fleet.Pause(ctx, fleet.Between(random, k.least, k.most)) {
@@ -145,7 +145,7 @@ func (k killing) kill(ctx context.Context, f *fleet.Fleet) (kills int, err error
 	return kills, nil
 }
 
-// phone is a device with an app of an organization.
+// phone is a device with the app of an organization.
 type phone struct {
 	fleet.Organization
 	device, session string
@@ -154,7 +154,7 @@ type phone struct {
 	random          *rand.Rand
 }
 
-// enlist makes the phones, and as many organizations as their keys are needed.
+// enlist creates the phones, and as many organizations as their rate limits require.
 func (k killing) enlist(ctx context.Context, f *fleet.Fleet) ([]*phone, error) {
 	var addrs []string
 	for _, control := range f.Controls {
@@ -188,7 +188,7 @@ func (k killing) enlist(ctx context.Context, f *fleet.Fleet) ([]*phone, error) {
 	return phones, nil
 }
 
-// work makes a batch whenever one is due until working ends, and sees to each until delivering ends.
+// work makes a batch whenever one is due until working ends, and delivers each until delivering ends.
 func (p *phone) work(working, delivering context.Context, deliveries *sync.WaitGroup, l *ledger) {
 	for due := time.Now().Add(fleet.Between(p.random, 0, p.every)); fleet.Pause(working, time.Until(due)); due = due.Add(p.every) {
 		b := newBatch(p.random, p.device, p.session, 1+p.random.IntN(2*meanBatch-1))
@@ -198,7 +198,7 @@ func (p *phone) work(working, delivering context.Context, deliveries *sync.WaitG
 	}
 }
 
-// deliver sends a batch until it is acknowledged or ctx ends, to one control after the other, with pauses that grow.
+// deliver sends a batch until it is acknowledged or ctx ends, to one control after the other, with growing pauses.
 func (p *phone) deliver(ctx context.Context, l *ledger, b batch, due time.Time, from int) {
 	const longest = time.Second
 	for try, wait := from, 20*time.Millisecond; ; try, wait = try+1, min(2*wait, longest) {

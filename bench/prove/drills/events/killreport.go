@@ -17,8 +17,8 @@ func (r *killReport) findings() []figures.Finding {
 		figures.None("acknowledged and not in the export", l.missing(r.printed), acknowledged),
 		figures.None("more than once in the table", r.stored.double(), len(r.stored)),
 		figures.None("more than once in the export", r.printed.double(), len(r.printed)),
-		figures.Counted("told accepted", fmt.Sprint(l.accepted), fmt.Sprintf("≤ %d stored", len(r.stored)), l.accepted <= int64(len(r.stored))),
-		figures.None("answers that must not be", len(l.odd), int(l.attempts)),
+		figures.Counted("reported as accepted", fmt.Sprint(l.accepted), fmt.Sprintf("≤ %d stored", len(r.stored)), l.accepted <= int64(len(r.stored))),
+		figures.None("unexpected responses", len(l.odd), int(l.attempts)),
 		late,
 	}
 }
@@ -36,9 +36,9 @@ func (r *killReport) print(out io.Writer) {
 		{"acknowledged", len(l.acknowledged)},
 		{"stored", len(r.stored)},
 		{"requests", l.attempts},
-		{"answers by status", l.statuses},
+		{"responses by status", l.statuses},
 		{fmt.Sprintf("unanswered requests %v", l.failures), l.unanswered()},
-		{"duplicates told", l.duplicates},
+		{"duplicates reported", l.duplicates},
 	} {
 		fmt.Fprintf(out, "| %s | %v |\n", line.what, line.count)
 	}

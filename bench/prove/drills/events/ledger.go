@@ -10,18 +10,18 @@ import (
 	"deeplink/bench/result"
 )
 
-// ledger is what phones sent, and what they were told. It is safe for concurrent use.
+// ledger records what phones sent and what control acknowledged. It is safe for concurrent use.
 type ledger struct {
 	mu           sync.Mutex
-	sent         int // events
+	sent         int // number of events
 	acknowledged map[eventKey]struct{}
 	attempts     int64
 	statuses     map[int]int64
 	failures     map[string]int64
-	// accepted and duplicates are the sums of all answers.
+	// accepted and duplicates are the sums over all responses.
 	accepted, duplicates int64
 	odd                  []string
-	// waits are from when a batch was due to when it was acknowledged.
+	// waits are the times from when a batch was due until it was acknowledged.
 	waits *hdrhistogram.Histogram
 }
 
@@ -32,14 +32,14 @@ func newLedger() *ledger {
 	}
 }
 
-// promise notes a batch that will be sent until it is acknowledged.
+// promise records a batch that will be sent until it is acknowledged.
 func (l *ledger) promise(b batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent += len(b.ids)
 }
 
-// note notes one attempt with a batch that was due at a time.
+// note records one attempt to send a batch that was due at a time.
 func (l *ledger) note(orgKey string, b batch, due time.Time, a attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,13 +59,13 @@ func (l *ledger) note(orgKey string, b batch, due time.Time, a attempt) {
 	if !a.acknowledged() {
 		return
 	}
-	_ = l.waits.RecordValue(time.Since(due).Nanoseconds()) // what is longer than the histogram is not measured but judged
+	_ = l.waits.RecordValue(time.Since(due).Nanoseconds()) // waits beyond the histogram's range are dropped here; the findings count such batches
 	for _, id := range b.ids {
 		l.acknowledged[eventKey{orgKey, id}] = struct{}{}
 	}
 }
 
-// missing returns how many events were acknowledged and are not there.
+// missing returns how many acknowledged events are not in the archive.
 func (l *ledger) missing(a archive) (n int) {
 	for k := range l.acknowledged {
 		if a[k] == 0 {
@@ -75,7 +75,7 @@ func (l *ledger) missing(a archive) (n int) {
 	return n
 }
 
-// unanswered returns how many attempts had no answer.
+// unanswered returns how many attempts got no response.
 func (l *ledger) unanswered() (n int64) {
 	for _, times := range l.failures {
 		n += times

@@ -12,21 +12,21 @@ import (
 	"deeplink/bench/result"
 )
 
-// stretches is into how many a run is divided, by what is stored: its first and last tenth are compared.
+// stretches is the number of parts of a run, by stored events. The first tenth is compared with the last.
 const stretches = 10
 
-// stretch is what happened while so many events were stored.
+// stretch is what happened while that many events were stored.
 type stretch struct {
 	events   int
 	ended    time.Time
-	spent    expense // until it ended
+	spent    expense // at its end
 	attempts int64
 	statuses map[int]int64
 	failures map[string]int64
-	took     *hdrhistogram.Histogram // of batches that were acknowledged, each request for itself
+	took     *hdrhistogram.Histogram // of acknowledged batches, per request
 }
 
-// meter counts what is stored, and what came of the requests. It is safe for concurrent use.
+// meter counts stored events and the results of requests. It is safe for concurrent use.
 type meter struct {
 	total    int
 	expenses func() (expense, error)
@@ -34,12 +34,12 @@ type meter struct {
 
 	mu        sync.Mutex
 	began     time.Time
-	spent     expense // until it began
+	spent     expense // at its start
 	stored    int
-	stretches []stretch // the last one is under way
+	stretches []stretch // the last one is in progress
 	accepted  int64
-	repeated  int64 // duplicates told
-	sum       idSum // of all that is stored
+	repeated  int64 // duplicates reported
+	sum       idSum // of all stored events
 	err       error
 }
 
@@ -93,7 +93,7 @@ func (m *meter) done(b batch) {
 	}
 }
 
-// idSum is a sum of ids, in whatever order they are added: equal for the same ids, and for hardly any others.
+// idSum is an order-independent sum of ids: equal for equal sets of ids, and almost certainly different otherwise.
 type idSum struct{ high, low uint64 }
 
 func (s *idSum) add(id uuid.UUID) {
@@ -139,17 +139,17 @@ func (m *meter) whole() result.Latencies {
 	return result.Summary(all)
 }
 
-// pace is how one stretch went.
+// pace is the result of one stretch.
 type pace struct {
 	Events int
 	Spent  expense
 	result.Round
 }
 
-// rate is in events a second.
+// rate is in events per second.
 func (p pace) rate() float64 { return float64(p.Events) / p.Seconds }
 
-// controlTime, postgresTime, worked (both) and logged are of one event, in microseconds and bytes.
+// controlTime, postgresTime, worked (their sum) and logged are per event, in microseconds and bytes.
 func (p pace) controlTime() float64  { return inMicroseconds(p.Spent.control) / float64(p.Events) }
 func (p pace) postgresTime() float64 { return inMicroseconds(p.Spent.postgres) / float64(p.Events) }
 func (p pace) worked() float64       { return p.controlTime() + p.postgresTime() }

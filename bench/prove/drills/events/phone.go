@@ -16,16 +16,16 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// phonePatience is how long a phone waits for an answer.
+// phonePatience is how long a phone waits for a response.
 const phonePatience = 5 * time.Second
 
-// batch is what a phone reports at once. Its ids stay the same however often it is sent.
+// batch is what a phone sends in one request. Retries keep the ids.
 type batch struct {
 	ids  []uuid.UUID
 	body []byte
 }
 
-// newBatch makes n events of a device, with ids at random as phones make them. Without a session it has none.
+// newBatch makes n events of a device, with random ids as phones make them. session may be empty.
 func newBatch(random *rand.Rand, device, session string, n int) batch {
 	b := batch{ids: make([]uuid.UUID, n), body: make([]byte, 0, 100+200*n)}
 	b.body = fmt.Appendf(b.body, `{"deviceId":%q,`, device)
@@ -64,7 +64,7 @@ func randomID(random *rand.Rand) (id uuid.UUID) {
 	return id
 }
 
-// receipt is the answer to a batch.
+// receipt is the response to a batch.
 type receipt struct {
 	Accepted   int
 	Duplicates int
@@ -74,16 +74,16 @@ type receipt struct {
 	}
 }
 
-// attempt is what came of sending a batch once. Without an answer status is 0 and failure says why.
+// attempt is the result of sending a batch once. Without a response, status is 0 and failure says why.
 type attempt struct {
 	status  int
 	failure string
-	receipt receipt // of status 200
-	odd     string  // what is wrong with the answer, if anything
+	receipt receipt // if the status is 200
+	odd     string  // what is wrong with the response, if anything
 	took    time.Duration
 }
 
-// acknowledged reports whether the batch need not be sent again.
+// acknowledged reports whether the batch needs no retry.
 func (a attempt) acknowledged() bool { return a.status == http.StatusOK && a.odd == "" }
 
 // sendBatch sends a batch once.
@@ -102,23 +102,23 @@ func sendBatch(ctx context.Context, addr, apiKey string, b batch) (a attempt) {
 	case a.status == http.StatusOK:
 		a.odd = a.receipt.read(text, len(b.ids))
 	case a.status < 500 && a.status != http.StatusTooManyRequests && a.status != http.StatusUnauthorized:
-		a.odd = fmt.Sprintf("answered %d: %s", a.status, text)
+		a.odd = fmt.Sprintf("status %d: %s", a.status, text)
 	}
 	return a
 }
 
-// read reads an answer and returns what is wrong with it. All events of a batch are good, so none may be rejected.
+// read parses a response and returns what is wrong with it. All events of a batch are valid, so none may be rejected.
 func (r *receipt) read(text []byte, events int) (odd string) {
 	if err := json.Unmarshal(text, r); err != nil {
-		return fmt.Sprintf("answered 200: %s", text)
+		return fmt.Sprintf("status 200: %s", text)
 	}
 	if len(r.Rejected) > 0 || r.Accepted+r.Duplicates != events || r.Accepted < 0 || r.Duplicates < 0 {
-		return fmt.Sprintf("%d events were answered %s", events, text)
+		return fmt.Sprintf("the response to %d events was %s", events, text)
 	}
 	return ""
 }
 
-// failure says why there was no answer.
+// failure says why there was no response.
 func failure(err error) string {
 	var network *net.OpError
 	switch {

@@ -13,14 +13,14 @@ import (
 	"deeplink/bench/prove/drills/slow/attack"
 )
 
-// attackers is a running program of that name. It runs at idle priority (SCHED_IDLE): real attackers use
-// machines of his own, and takes from the edge's only what the edge does for him.
+// attackers is the running program of that name. It runs at idle priority (SCHED_IDLE): real attackers have their own machines, so only the
+// work that the edge does for them may take CPU from the edge.
 type attackers struct {
 	command *exec.Cmd
 	lines   *json.Decoder
 }
 
-// startAttackers builds them into dir and starts them. The caller stops them.
+// startAttackers builds the program into dir and starts it. The caller stops it.
 func startAttackers(ctx context.Context, dir string, a attack.Attack) (*attackers, error) {
 	program := filepath.Join(dir, "attackers")
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "deeplink/bench/prove/drills/slow/attackers").CombinedOutput(); err != nil {
@@ -42,13 +42,13 @@ func startAttackers(ctx context.Context, dir string, a attack.Attack) (*attacker
 // read returns the next line.
 func read[Line attack.Arrived | attack.Left](from *attackers) (line Line, err error) {
 	if err = from.lines.Decode(&line); err != nil {
-		err = fmt.Errorf("attackers did not say how far they are: %w", err)
+		err = fmt.Errorf("read the progress of attackers: %w", err)
 	}
 	return line, err
 }
 
-// stop has them leave, if they have not, and waits for it.
+// stop ends the program, if it still runs, and waits for it.
 func (a *attackers) stop() error {
-	_ = a.command.Process.Signal(syscall.SIGTERM) // an error means that it has ended
+	_ = a.command.Process.Signal(syscall.SIGTERM) // an error means that it has already ended
 	return a.command.Wait()
 }

@@ -32,15 +32,15 @@ type Command struct {
 }
 
 const (
-	// slowRatio is how many times as long as before live links may take at the 99th percentile.
+	// slowRatio is how many times as long as before clicks on live links may take at the 99th percentile.
 	slowRatio = 2
-	// arrival is within what time the slow ones come: as long as an edge waits for most of them.
+	// arrival is the time in which the slow clients connect: as long as an edge waits for most of them.
 	arrival = 6 * time.Second
-	// departure is how long after an attack the next calm begins.
+	// departure is the pause between an attack and the next calm.
 	departure = 3 * time.Second
 )
 
-// outcome is what came of it, by rounds.
+// outcome is the result, by rounds.
 type outcome struct {
 	before, during result.Series
 	arrived        []attack.Arrived
@@ -48,8 +48,7 @@ type outcome struct {
 	died           []string
 }
 
-// Run prints a table. That a process died, or that a live link was not answered by its redirect, is an error; how long it took depends on
-// the machine.
+// Run prints a table. A process that died or a click without a redirect is an error. The latency is not, because it depends on the machine.
 func (c Command) Run(ctx context.Context, out *proof.Output) error {
 	b, err := c.run(ctx, out.Log)
 	if err != nil {
@@ -99,7 +98,7 @@ func (c Command) besiege(ctx context.Context, f *fleet.Fleet, keys *load.Keys) (
 	return b, nil
 }
 
-// round adds to b a calm and an attack.
+// round adds a calm and an attack to b.
 func (c Command) round(ctx context.Context, f *fleet.Fleet, keys *load.Keys, plan attack.Attack, b *outcome) (err error) {
 	target, err := load.ParseTarget(f.Edges[0].URL())
 	if err != nil {
@@ -134,7 +133,7 @@ func (c Command) round(ctx context.Context, f *fleet.Fleet, keys *load.Keys, pla
 	return err
 }
 
-// lost returns how many clicks were not redirected.
+// lost returns how many clicks got no redirect.
 func lost(s result.Series) (clicks int64) {
 	for _, r := range s.Rounds {
 		clicks += r.Requests - r.Statuses[302]
@@ -170,6 +169,6 @@ func (b outcome) print(out io.Writer) {
 		died = strings.Join(b.died, ", ")
 	}
 	fmt.Fprintf(out, "\np99 of live links during / before, median of the rounds: %.2f (expected ≤ %d)\nlive links: %d clicks, %d not redirected\n"+
-		"unknown codes: %d asked for, statuses %v, failures %v\nprocesses that died: %s\n",
+		"unknown codes: %d requested, statuses %v, failures %v\nprocesses that died: %s\n",
 		times, slowRatio, live, lost(b.before)+lost(b.during), codes, answers, failures, died)
 }

@@ -10,7 +10,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// The short form of `prove slow`, without its times.
+// The short form of `prove drills slow`, without its durations.
 func TestSlowClientsAndUnknownCodesLoseNoClick(t *testing.T) {
 	testkit.Prove(t)
 	f := testfleet.Start(t, 1, 1)

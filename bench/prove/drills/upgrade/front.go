@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// frontLooks is how often each program's readiness is asked for, frontPatience how long it may take to say.
+	// frontLooks is the interval of readiness checks, frontPatience the timeout of each.
 	frontLooks    = 100 * time.Millisecond
 	frontPatience = 500 * time.Millisecond
 )
 
-// front is nginx with deploy/proxy/nginx.conf before edges and controls, and what every balancer has: it asks /readyz of each, and
-// sends requests to those alone that are ready.
+// front is nginx with deploy/proxy/nginx.conf in front of edges and controls, with the readiness checks of a load balancer: it requests
+// /readyz of each program and routes only to ready ones.
 type front struct {
 	clicks, api string // where nginx listens
 
@@ -36,14 +36,14 @@ type front struct {
 	config   string
 	stop     context.CancelFunc
 	watching sync.WaitGroup
-	err      error // of the watch, once it has ended
+	err      error // of the watch goroutine, set when it has ended
 
 	mu     sync.Mutex
-	admins map[string]string // by public address, where readiness is asked for
-	listed []string          // public addresses that nginx was told
+	admins map[string]string // by public address: the address for readiness checks
+	listed []string          // public addresses in nginx's configuration
 }
 
-// startFront writes the configuration, and starts nothing: see follow.
+// startFront writes the configuration. follow starts nginx.
 func startFront(ctx context.Context, dir string, log io.Writer) (*front, error) {
 	root, err := fleet.ModuleRoot(ctx)
 	if err != nil {
@@ -66,14 +66,14 @@ func startFront(ctx context.Context, dir string, log io.Writer) (*front, error) 
 	return f, nil
 }
 
-// know tells where a program is and where it is asked whether it is ready.
+// know sets the addresses of a program: where it serves, and where it reports readiness.
 func (f *front) know(n *stack.Node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.admins[n.Addr] = n.Admin
 }
 
-// follow starts nginx with all of the programs, and tells it of every change in who is ready until close.
+// follow starts nginx with all programs, and updates it on every change of readiness until close.
 func (f *front) follow(ctx context.Context, edges, controls []*stack.Node) error {
 	var groups [2][]string
 	for i, nodes := range [2][]*stack.Node{edges, controls} {
@@ -108,7 +108,8 @@ func connects(addr string) bool {
 	return v.Connect() == nil
 }
 
-// watch asks all, and has nginx read a new list when who is ready has changed. A list is never empty: the last one stays.
+// watch checks all programs and has nginx reload its configuration when readiness has changed. An upstream never becomes empty: it keeps
+// its last server.
 func (f *front) watch(ctx context.Context, groups [2][]string) error {
 	told := groups
 	for fleet.Pause(ctx, frontLooks) {
@@ -132,7 +133,7 @@ func (f *front) watch(ctx context.Context, groups [2][]string) error {
 	return nil
 }
 
-// ready returns those of a group that say so.
+// ready returns the ready programs of a group.
 func (f *front) ready(ctx context.Context, group []string) (ready []string) {
 	ctx, cancel := context.WithTimeout(ctx, frontPatience)
 	defer cancel()
@@ -172,7 +173,7 @@ func (f *front) write(edges, controls []string) error {
 	return nil
 }
 
-// lists waits until nginx was told of an address.
+// lists waits until nginx's configuration contains an address.
 func (f *front) lists(ctx context.Context, addr string) error {
 	for fleet.Pause(ctx, frontLooks/2) {
 		f.mu.Lock()
@@ -185,7 +186,7 @@ func (f *front) lists(ctx context.Context, addr string) error {
 	return ctx.Err()
 }
 
-// close ends nginx.
+// close stops nginx.
 func (f *front) close() error {
 	if f.stop != nil {
 		f.stop()

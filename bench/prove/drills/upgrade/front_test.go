@@ -11,7 +11,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// The configuration is made from deploy/proxy/nginx.conf, which may change.
+// The configuration derives from deploy/proxy/nginx.conf, which may change.
 func TestFrontIsConfiguredWithTheGivenServers(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()
@@ -31,7 +31,7 @@ func TestFrontIsConfiguredWithTheGivenServers(t *testing.T) {
 		"listen " + f.clicks + " ": 1, "listen " + f.api + " ": 1, "listen 808": 0, "/tmp/nginx.pid": 0, "access_log off;": 1,
 	} {
 		if n := strings.Count(string(text), what); n != times {
-			t.Errorf("%q stands there %d times, expected %d", what, n, times)
+			t.Errorf("%q occurs %d times, expected %d", what, n, times)
 		}
 	}
 	path, err := baseline.Find("nginx")

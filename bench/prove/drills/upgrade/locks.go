@@ -13,11 +13,11 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// locksHeld is how long transactions that are in the way of the migration stay open: long enough for several of its tries.
+// locksHeld is how long the transactions that block the migration stay open: long enough for several of its attempts.
 const locksHeld = 15 * time.Second
 
-// migrateUnderLocks runs the migration while an export is open and a transaction has written to the tables that the migration changes. It
-// succeeds once they have ended; until then edges must keep their leases.
+// migrateUnderLocks runs the migration while an export is open and a transaction has written to the tables that the migration changes. The
+// migration succeeds once both have ended; until then edges must keep their leases.
 func (u *upgrade) migrateUnderLocks(ctx context.Context) error {
 	before, err := u.polls(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (u *upgrade) migrateUnderLocks(ctx context.Context) error {
 	return err
 }
 
-// hold opens the transactions, which release ends.
+// hold opens the transactions; release ends them.
 func (u *upgrade) hold(ctx context.Context) (release func() error, err error) {
 	var held []*pgx.Conn
 	release = func() (err error) {
@@ -75,10 +75,10 @@ func (u *upgrade) hold(ctx context.Context) (release func() error, err error) {
 	return release, nil
 }
 
-// polls are completed polls of edges, and those of them that came when the lease of the one before had ended.
+// polls are the completed polls of edges, and how many of them completed after the previous lease had expired.
 type polls struct{ all, late int }
 
-// polls returns those of all edges.
+// polls returns the sums over all edges.
 func (u *upgrade) polls(ctx context.Context) (sum polls, err error) {
 	const gaps = "deeplink_edge_poll_gap_seconds"
 	for _, edge := range u.Edges {
@@ -95,7 +95,7 @@ func (u *upgrade) polls(ctx context.Context) (sum polls, err error) {
 	return sum, nil
 }
 
-// finding is about the leases.
+// finding is the one about leases.
 func (p polls) finding() figures.Finding {
-	return figures.None(fmt.Sprintf("polls after the end of a lease while the migration was kept from its locks for %v", locksHeld), p.late, p.all)
+	return figures.None(fmt.Sprintf("polls after the end of a lease while the migration waited %v for its locks", locksHeld), p.late, p.all)
 }

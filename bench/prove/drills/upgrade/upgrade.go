@@ -21,16 +21,16 @@ import (
 	"deeplink/deploy/stack"
 )
 
-// Command replaces a running Deeplink by the next version and back, as deploy/README.md says, behind nginx and under load.
+// Command replaces a running Deeplink with the next version and back, as deploy/README.md describes, behind nginx and under load.
 type Command struct {
 	From    string `help:"Git revision to upgrade from. Default: the working directory, without the additional migration of the next version."`
 	Clients int    `help:"Number of clients that send clicks all the time." default:"16"`
 }
 
-// drain is the drain of all programs: longer than nginx takes to be told (front.go).
+// drain is the drain delay of all programs: longer than nginx needs to be updated (front.go).
 const drain = 2 * time.Second
 
-// Run prints a table. A bound that was not kept is an error.
+// Run prints a table. An exceeded bound is an error.
 func (c Command) Run(ctx context.Context, out *proof.Output) error {
 	findings, err := c.measure(ctx, out.Log)
 	figures.Print(out, findings)
@@ -73,7 +73,7 @@ type upgrade struct {
 	tenant   *fleet.Tenant
 	replaced int
 
-	clicks, asked          *visitor.Visits // asked: for links whose deletion was complete
+	clicks, asked          *visitor.Visits // requests for links whose delete had completed
 	calls, refused, pended int             // of the API
 	refusal                string
 	underLocks             polls
@@ -90,12 +90,12 @@ func (u *upgrade) run(ctx context.Context, before, after string) (err error) {
 	if u.tenant, keys, err = fleet.MakeLinks(ctx, u.Fleet, 50); err != nil {
 		return err
 	}
-	beside, stop := context.WithCancel(ctx)
+	background, stop := context.WithCancel(ctx)
 	var busy sync.WaitGroup
 	for range u.clients {
-		busy.Go(func() { u.click(beside, keys) })
+		busy.Go(func() { u.click(background, keys) })
 	}
-	busy.Go(func() { u.change(beside) })
+	busy.Go(func() { u.change(background) })
 	defer busy.Wait()
 	defer stop()
 	fleet.Pause(ctx, time.Second)
@@ -113,7 +113,7 @@ func (u *upgrade) run(ctx context.Context, before, after string) (err error) {
 	return err
 }
 
-// replaceAll replaces controls and edges one after the other, each ready and in nginx's list before the next.
+// replaceAll replaces controls and edges one after the other. Each is ready and in nginx's configuration before the next.
 func (u *upgrade) replaceAll(ctx context.Context) (err error) {
 	for i, old := range u.Controls {
 		if u.Controls[i], err = u.replace(ctx, old, func() (*stack.Node, error) { return u.LaunchControl(old.Addr, u.ControlSettings...) }); err != nil {
@@ -129,7 +129,7 @@ func (u *upgrade) replaceAll(ctx context.Context) (err error) {
 }
 
 func (u *upgrade) replace(ctx context.Context, old *stack.Node, launch func() (*stack.Node, error)) (*stack.Node, error) {
-	// As deploy/README.md has it: the drain and 18 s.
+	// As deploy/README.md says: the drain and 18 s.
 	if err := old.Stop(ctx, drain+18*time.Second); err != nil {
 		return old, err
 	}
@@ -142,7 +142,7 @@ func (u *upgrade) replace(ctx context.Context, old *stack.Node, launch func() (*
 	return node, errors.Join(node.Ready(ctx), u.front.lists(ctx, node.Addr))
 }
 
-// click clicks links in turn until ctx ends, as visitors do: a connection for each.
+// click clicks links in turn until ctx ends, with one connection per click, as visitors do.
 func (u *upgrade) click(ctx context.Context, keys []fleet.Link) {
 	for i := 0; fleet.Pause(ctx, 40*time.Millisecond); i++ {
 		v := visitor.New(u.front.clicks)
@@ -151,7 +151,7 @@ func (u *upgrade) click(ctx context.Context, keys []fleet.Link) {
 	}
 }
 
-// change makes and deletes links by way of nginx until ctx ends, and asks for each through it once its deletion is complete.
+// change creates and deletes links through nginx until ctx ends, and requests each through nginx once its delete has completed.
 func (u *upgrade) change(ctx context.Context) {
 	for fleet.Pause(ctx, 20*time.Millisecond) {
 		var link struct{ ID, ShortCode string }
@@ -160,7 +160,7 @@ func (u *upgrade) change(ctx context.Context) {
 		}
 		path := "/" + u.tenant.OrgKey + "/" + link.ShortCode
 		for range len(u.Edges) + 1 {
-			u.ask(u.clicks, path) // so that edges have it in memory
+			u.ask(u.clicks, path) // brings it into the memory of edges
 		}
 		propagation, ok := u.call(http.MethodDelete, "/links/"+link.ID, nil, http.StatusOK, &link)
 		if !ok {
@@ -182,10 +182,10 @@ func (u *upgrade) ask(into *visitor.Visits, path string) {
 	into.Click(v, path)
 }
 
-// once keeps no connection: one on which nginx hangs up when it is told something new would be a call without an answer.
+// once keeps no connection: nginx closes idle ones on a reload, which would be a call without a response.
 var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// call is one of the API's, which has to be answered with the status.
+// call is one API call that must return the status.
 func (u *upgrade) call(method, path string, body any, want int, into any) (propagation string, ok bool) {
 	u.calls++
 	status, propagation, err := u.send(method, path, body, into)
@@ -219,7 +219,7 @@ func (u *upgrade) send(method, path string, body, into any) (status int, propaga
 	if text, err = io.ReadAll(response.Body); err != nil {
 		return response.StatusCode, "", err
 	}
-	_ = json.Unmarshal(text, into) // an answer that is none has another status
+	_ = json.Unmarshal(text, into) // a body that is not JSON comes with an unexpected status
 	return response.StatusCode, response.Header.Get("Deeplink-Propagation"), nil
 }
 
@@ -227,24 +227,24 @@ func (u *upgrade) findings() []figures.Finding {
 	all, others := u.clicks.Total(http.StatusFound)
 	asked, stale := u.asked.Total(http.StatusNotFound)
 	return []figures.Finding{
-		figures.None(fmt.Sprintf("clicks not answered 302 while %d programs were replaced (%v)", u.replaced, u.clicks), others, all),
-		figures.None(fmt.Sprintf("answers from before a deletion, or none (%v)", u.asked), stale, asked),
-		figures.None(fmt.Sprintf("calls not answered as they should be (%d deletions pending) %s", u.pended, u.refusal), u.refused, u.calls),
+		figures.None(fmt.Sprintf("clicks without status 302 while %d programs were replaced (%v)", u.replaced, u.clicks), others, all),
+		figures.None(fmt.Sprintf("stale or missing responses after a delete (%v)", u.asked), stale, asked),
+		figures.None(fmt.Sprintf("API calls with an unexpected response (%d deletes pending) %s", u.pended, u.refusal), u.refused, u.calls),
 		u.underLocks.finding(),
 	}
 }
 
-// nextVersion is the number of the migration that is made up.
+// nextVersion is the number of the made-up migration.
 const nextVersion = "90000"
 
-// nextMigration is what a version after this one may bring: columns in the tables that are read on every click and every poll.
+// nextMigration is what a next version may bring: columns in the tables that edges read on every miss and every poll.
 const nextMigration = `-- +goose Up
 alter table links add column made_up text;
 alter table domains add column made_up text not null default 'x';
 alter table edges add column made_up integer not null default 1;
 `
 
-// buildNext builds what is here with one migration more into dir.
+// buildNext builds the working directory with one more migration into dir.
 func buildNext(ctx context.Context, dir string) error {
 	root, err := fleet.ModuleRoot(ctx)
 	if err != nil {

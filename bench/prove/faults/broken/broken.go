@@ -1,9 +1,9 @@
-// Package broken breaks the rules of the freshness protocol, one at a time, so that the fault bench can show that it would have
-// noticed. Nothing of it stands in the shipped sources: each break is a patch of them, kept here and applied while compiling.
+// Package broken breaks the rules of the freshness protocol, one at a time, to show that the fault bench detects each. The shipped sources
+// contain none of this: each break is a patch, kept here and applied at compile time.
 //
-// A patch begins with the rule, in one sentence. A further paragraph says what was added so that a short run can see the break, if
-// anything. Then come hunks as diff prints them, without line numbers: what a hunk replaces must stand in its file exactly once,
-// so that a patch never breaks something else than it says.
+// A patch begins with the rule, in one sentence. A second paragraph, if any, says what was added so that a short run can detect the break.
+// Then come hunks in diff format without line numbers. The lines that a hunk replaces must occur exactly once in their file, so that a
+// patch never breaks something else.
 package broken
 
 import (
@@ -21,22 +21,22 @@ import (
 //go:embed *.patch
 var patches embed.FS
 
-// Rule is one rule of the protocol, with what breaks it.
+// Rule is one rule of the protocol, and the patch that breaks it.
 type Rule struct {
-	// Name is that of the patch: what is done in place of what the rule says.
+	// Name is the name of the patch: what the broken build does instead of following the rule.
 	Name string
 	// Text is the rule, in one sentence.
 	Text  string
 	hunks []hunk
 }
 
-// hunk is one place of one file that is replaced.
+// hunk replaces lines at one place of one file.
 type hunk struct {
-	file     string // from the root of the module on, with slashes
+	file     string // from the module root, with slashes
 	from, to string // whole lines
 }
 
-// Rules returns all there are, by name.
+// Rules returns all rules, by name.
 func Rules() ([]Rule, error) {
 	files, err := patches.ReadDir(".")
 	if err != nil {
@@ -73,13 +73,13 @@ func parse(name, text string) (Rule, error) {
 		file, rest, _ := strings.Cut(section, "\n")
 		rest, found := strings.CutPrefix(rest, "+++ b/"+file+"\n@@\n")
 		if !found {
-			return bad("is not in the form of diff: " + file)
+			return bad("is not in diff format: " + file)
 		}
 		for _, lines := range strings.Split(strings.TrimSuffix(rest, "\n"), "\n@@\n") {
 			h := hunk{file: file}
 			for line := range strings.SplitSeq(lines, "\n") {
 				if line == "" {
-					line = " " // as editors leave an empty line of context
+					line = " " // editors strip the space from an empty context line
 				}
 				if line[0] != '+' {
 					h.from += line[1:] + "\n"
@@ -97,11 +97,11 @@ func parse(name, text string) (Rule, error) {
 	return rule, nil
 }
 
-// errNotOnce: a patch no longer fits the sources.
-var errNotOnce = errors.New("what is to be replaced does not stand there exactly once")
+// errNotOnce means that a patch no longer fits the sources.
+var errNotOnce = errors.New("the lines to replace do not occur exactly once")
 
-// Overlay patches copies of the sources of the module that the working directory belongs to, in dir, and returns the file that
-// makes the go command read them in place of the originals, with -overlay. dir must last as long as that is used.
+// Overlay writes patched copies of sources of the module of the working directory into dir. It returns the file for -overlay, with which
+// the go command reads the copies instead of the originals. dir must exist as long as that file is used.
 func (r Rule) Overlay(ctx context.Context, dir string) (string, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// A patch that no longer fits would let the bench pass without having shown anything.
+// A patch that no longer fits would let the bench pass without a proof.
 func TestEveryPatchFitsTheSourcesAndCompiles(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestEveryPatchFitsTheSourcesAndCompiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// With -export the packages are compiled, and not linked; only those that were patched.
+			// With -export the patched packages are compiled, but not linked.
 			arguments := append([]string{"list", "-overlay", overlay, "-export", "-f", "{{.Export}}"}, rule.packages()...)
 			out, err := exec.CommandContext(t.Context(), "go", arguments...).CombinedOutput()
 			if err != nil {
@@ -38,7 +38,7 @@ func TestEveryPatchFitsTheSourcesAndCompiles(t *testing.T) {
 	}
 }
 
-// packages are those that the rule patches, without what imports them.
+// packages are the patched packages, without their importers.
 func (r Rule) packages() (all []string) {
 	for _, h := range r.hunks {
 		if name := path.Join("deeplink", path.Dir(h.file)); !slices.Contains(all, name) {

@@ -12,8 +12,8 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// The few instructions between a request's two reads are too short for a run to come between them. So the tests run in a build in
-// which requests stall there: on the sources as they are, and with the two reads the wrong way round, which those tests must notice.
+// A request reads the lease and the stamps within a few instructions, too fast for a run to hit the gap. These tests run in a build in
+// which requests stall there: once with the original sources, and once with the two reads swapped, which the tests must detect.
 func TestRequestThatStallsBetweenItsReadsGetsTheNewTarget(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestRequestThatStallsBetweenItsReadsGetsTheNewTarget(t *testing.T) {
 	passed, failed := testStalled(t, stall)
 	all := []string{"cache", "hot", "joined_load", "stale_if_error"}
 	if len(failed) > 0 || !slices.Equal(passed, all) {
-		t.Errorf("as it is: passed %q, failed %q, expected all of %q to pass", passed, failed, all)
+		t.Errorf("original sources: passed %q, failed %q, expected all of %q to pass", passed, failed, all)
 	}
 	rules, err := Rules()
 	if err != nil {

@@ -9,11 +9,10 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// round makes changes to a link that every edge serves at that moment, and checks every edge after each answer.
+// round changes a link that every edge serves at that moment, and checks every edge after each response.
 type round func(ctx context.Context, w *worker) error
 
-// kinds are the changes that stop or change what an edge serves. rounds returns the rounds of one worker, with the state
-// they share.
+// kinds are the changes that stop or change what an edge serves. rounds returns the rounds of one worker, with their shared state.
 var kinds = []struct {
 	name   string
 	rounds func() round
@@ -32,7 +31,7 @@ func deleting() round {
 	}
 }
 
-// onOneLink makes one link in the first round, for all of them.
+// onOneLink creates one link in the first round and uses it in all rounds.
 func onOneLink(change func(ctx context.Context, w *worker, id, code string) error) round {
 	var id, code string
 	return func(ctx context.Context, w *worker) (err error) {
@@ -71,7 +70,7 @@ func editing() round {
 	})
 }
 
-// suspending goes through the operator's command: its time is that of a whole process.
+// suspending uses the operator's command: its latency is that of a whole process.
 func suspending() round {
 	return onOneLink(func(ctx context.Context, w *worker, _, code string) error {
 		if err := w.operate(ctx, "suspend"); err != nil {

@@ -46,7 +46,7 @@ func (c Command) Run(ctx context.Context, out *proof.Output) error {
 	return nil
 }
 
-// measure lets the workers work on f. It leaves Redis dead when that is the fault.
+// measure runs the workers on f. It leaves Redis stopped if that is the fault.
 func (c Command) measure(ctx context.Context, f *fleet.Fleet) (_ *report, err error) {
 	outcome := &report{fault: c.Fault}
 	var workers []*worker
@@ -65,12 +65,12 @@ func (c Command) measure(ctx context.Context, f *fleet.Fleet) (_ *report, err er
 			workers = append(workers, w)
 		}
 	}
-	beside, stop := context.WithCancel(ctx)
+	background, stop := context.WithCancel(ctx)
 	defer stop()
-	var besides, working errgroup.Group
+	var others, working errgroup.Group
 	for _, w := range workers {
 		for range c.Readers {
-			besides.Go(func() error { w.read(beside); return nil })
+			others.Go(func() error { w.read(background); return nil })
 		}
 		working.Go(func() error { return w.work(ctx) })
 	}
@@ -78,11 +78,11 @@ func (c Command) measure(ctx context.Context, f *fleet.Fleet) (_ *report, err er
 	case "redis":
 		err = f.Redis.Kill()
 	case "edge":
-		besides.Go(func() error { return stopEdges(beside, f) })
+		others.Go(func() error { return stopEdges(background, f) })
 	}
 	err = errors.Join(err, working.Wait())
 	stop()
-	return outcome, errors.Join(err, besides.Wait())
+	return outcome, errors.Join(err, others.Wait())
 }
 
 // stopEdges stops one edge after the other for 3 s, every 10 s, until ctx ends.
@@ -101,20 +101,20 @@ func stopEdges(ctx context.Context, f *fleet.Fleet) error {
 	return nil
 }
 
-// worker changes the links of one organization, while its readers keep the present one hot.
+// worker changes the links of one organization, while its readers keep the current link hot.
 type worker struct {
 	tenant *fleet.Tenant
 	row    *row
 	round  round
-	code   atomic.Pointer[string] // of the link that the readers click
-	edges  []*visitor.Visitor     // of every edge one, who ask after each change
+	code   atomic.Pointer[string] // path of the link that the readers click
+	edges  []*visitor.Visitor     // one per edge, for the reads after each change
 }
 
 func newWorker(t *fleet.Tenant, row *row) *worker {
 	return &worker{tenant: t, row: row, edges: patientVisitors(t.Fleet)}
 }
 
-// patientVisitors are one of each edge of f. They wait as long as an edge may be stopped, and much longer.
+// patientVisitors returns one visitor per edge of f. Their timeout is much longer than an edge may be stopped.
 func patientVisitors(f *fleet.Fleet) (visitors []*visitor.Visitor) {
 	for _, addr := range f.EdgeAddrs() {
 		v := visitor.New(addr)
@@ -139,7 +139,7 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// read clicks the present link on edges at random. What an edge answers here is not judged: a change may be under way.
+// read clicks the current link on random edges. These responses are not checked: a change may be in progress.
 func (w *worker) read(ctx context.Context) {
 	visitors := patientVisitors(w.tenant.Fleet)
 	for fleet.Pause(ctx, 2*time.Millisecond+rand.N(6*time.Millisecond)) {
@@ -156,7 +156,7 @@ func (w *worker) read(ctx context.Context) {
 
 func (w *worker) path(code string) string { return "/" + w.tenant.OrgKey + "/" + code }
 
-// expect asks every edge at once and counts those whose answer is not the one wanted.
+// expect requests the link from every edge at once and counts unexpected responses.
 func (w *worker) expect(code string, status int, location string) error {
 	var group errgroup.Group
 	for edge, v := range w.edges {
@@ -167,12 +167,12 @@ func (w *worker) expect(code string, status int, location string) error {
 			}
 			w.row.asked.Add(1)
 			if gotStatus == http.StatusServiceUnavailable {
-				w.row.refused.Add(1) // not an answer, so not a stale one
+				w.row.refused.Add(1) // no response, so not a stale one
 				return nil
 			}
 			gotLocation := string(v.Response.Header.Peek("Location"))
 			if gotStatus != status || location != "" && gotLocation != location {
-				w.row.addStale(fmt.Sprintf("edge %d answered %d %s for %s, not %d %s", edge, gotStatus, gotLocation, code, status, location))
+				w.row.addStale(fmt.Sprintf("edge %d returned %d %s for %s, not %d %s", edge, gotStatus, gotLocation, code, status, location))
 			}
 			return nil
 		})
@@ -180,7 +180,7 @@ func (w *worker) expect(code string, status int, location string) error {
 	return group.Wait()
 }
 
-// create makes a link and sees it served by every edge.
+// create creates a link and waits until every edge serves it.
 func (w *worker) create(ctx context.Context) (id, code string, err error) {
 	a, err := w.tenant.Call(ctx, "POST", "/links", fleet.Fields{"path": "/x", "fallbackUrl": fleet.Target(0)}, 201)
 	if err != nil {
@@ -190,7 +190,7 @@ func (w *worker) create(ctx context.Context) (id, code string, err error) {
 	return a.Link.ID, a.Link.ShortCode, w.expect(a.Link.ShortCode, 302, fleet.Target(0))
 }
 
-// change makes one call that changes what edges serve, and notes how long it took.
+// change makes one API call that changes what edges serve, and records its latency.
 func (w *worker) change(ctx context.Context, method, path string, body any) error {
 	a, err := w.tenant.Call(ctx, method, path, body, 200)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// The short form of `prove freshness`, with real processes.
+// The short form of `prove faults freshness`, with real processes.
 func TestNoEdgeServesTheVersionBeforeACompletedChange(t *testing.T) {
 	testkit.Prove(t)
 	const rounds, edges = 20, 2
 	f := testfleet.Start(t, 2, edges)
-	for _, fault := range []string{"none", "edge", "redis"} { // Redis last: it stays dead
+	for _, fault := range []string{"none", "edge", "redis"} { // Redis last: it stays stopped
 		t.Run("fault "+fault, func(t *testing.T) {
 			command := Command{Rounds: rounds, Workers: 2, Readers: 1, Fault: fault}
 			report, err := command.measure(t.Context(), f)
@@ -24,17 +24,17 @@ func TestNoEdgeServesTheVersionBeforeACompletedChange(t *testing.T) {
 			report.print(os.Stdout)
 			for _, row := range report.rows {
 				if len(row.stale) > 0 {
-					t.Errorf("%s: %d stale answers, the first: %s", row.name, len(row.stale), row.stale[0])
+					t.Errorf("%s: %d stale responses, the first: %s", row.name, len(row.stale), row.stale[0])
 				}
 				if told := row.asked.Load() - row.refused.Load(); told < edges*rounds || row.reads.Load() == 0 {
-					t.Errorf("%s: told %d times with %d reads beside: nothing was shown", row.name, told, row.reads.Load())
+					t.Errorf("%s: %d changes with %d reads: the run proves nothing", row.name, told, row.reads.Load())
 				}
 			}
 		})
 	}
 }
 
-// A checker that sees nothing would pass every run.
+// A checker that detects nothing would pass every run.
 func TestStaleResponsesAreCounted(t *testing.T) {
 	testkit.Prove(t)
 	f := testfleet.Start(t, 1, 2)
@@ -60,7 +60,7 @@ func TestStaleResponsesAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(w.row.stale) != 2 {
-			t.Errorf("two edges serve %s, %d %s was expected, and %d answers counted as stale", fleet.Target(0), want.status, want.location, len(w.row.stale))
+			t.Errorf("two edges serve %s, %d %s was expected, and %d responses counted as stale", fleet.Target(0), want.status, want.location, len(w.row.stale))
 		}
 	}
 }

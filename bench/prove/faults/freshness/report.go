@@ -43,7 +43,7 @@ func (r *row) addStale(what string) {
 	r.stale = append(r.stale, what)
 }
 
-// stale is how many answers were from before a change that had been answered.
+// stale returns the number of responses that showed the state before a completed change.
 func (r *report) stale() (n int) {
 	for _, row := range r.rows {
 		n += len(row.stale)

@@ -1,20 +1,21 @@
-// Package history remembers what was asked to be true of each key, with the times at which that was answered, and judges what
-// is read of it. Its promise: an answer that the freshness protocol forbids is found, and none that it allows is called wrong.
+// Package history records which changes of each key were requested and when their responses arrived, and checks every read against that. It
+// finds every response that the freshness protocol forbids, and calls none wrong that the protocol allows.
 //
 // A read is stale when the state it shows had been replaced, for good, before the read was sent:
 //
-//   - by a change that was answered "complete" before;
-//   - by a change that was answered "pending" longer ago than the edge may answer while it reaches neither Postgres nor Redis (S). The answer to a
-//     create does not wait for leases, so there it is a lease and S;
-//   - by a change made by hand in the database longer ago than a lease and S. Control does not wait for the edges then; this is as long
-//     as the least lucky edge may go on.
+// - by a change whose response said "complete" before;
+// - by a change whose response said "pending" longer ago than the edge may serve while it reaches neither Postgres nor Redis (S). The
+// response to a
+// create does not wait for leases, so there the bound is a lease and S;
+// - by a change made by hand in the database longer ago than a lease and S. Control does not wait for the edges then; this is the longest
+// that an edge may continue.
 //
-// A change without an answer (an error, a time-out, a killed control) may have happened, may still happen at any later time,
-// or never: what it asked for is allowed, and what it would replace as well, until a later deletion is answered. A deletion
-// ends that, because whatever was asked of a link does nothing once the link is gone.
+// A change without a response (an error, a time-out, a killed control) may have happened, may still happen at any later time, or never:
+// both the requested state and the state that it would replace are allowed until a later delete gets its response. A delete ends that,
+// because changes of a deleted link have no effect.
 //
-// A state that no writer requested is corruption. The register is a regular one, not a linearizable one: while a change is under
-// way one edge may show the new state and another, later, the old one.
+// A state that no writer requested is corruption. The register is a regular one, not a linearizable one: while a change is in progress one
+// edge may show the new state and another, later, the old one.
 package history
 
 import (
@@ -24,40 +25,40 @@ import (
 	"time"
 )
 
-// State is what an edge shows of a key: where it leads, from 0 on, or one of the constants.
+// State is what an edge shows of a key: the number of its target, from 0, or one of the constants.
 type State int32
 
 const (
-	// Gone is a key that leads nowhere (404). Every key begins so.
+	// Gone is a key without a link (404). Every key starts so.
 	Gone State = -1
 	// Off is a key that must not resolve: deactivated, or its organization suspended (410).
 	Off State = -2
-	// Foreign is an answer that belongs to no state of this key.
+	// Foreign is a response that matches no state of this key.
 	Foreign State = -3
 )
 
-// Outcome is how a change was answered.
+// Outcome is the result of a change.
 type Outcome string
 
-// The outcomes. Open changes have no answer yet.
+// The outcomes. Open changes have no response yet.
 const (
-	Open     Outcome = "no answer yet"
+	Open     Outcome = "no response yet"
 	Complete Outcome = "complete"
 	Pending  Outcome = "pending"
 	ByHand   Outcome = "by hand"
 	Unknown  Outcome = "unknown"
-	Refused  Outcome = "refused" // it certainly did not happen
+	Refused  Outcome = "refused" // it certainly had no effect
 )
 
-// Kind says what is special about a change.
+// Kind distinguishes changes that need special rules.
 type Kind string
 
 const (
-	// Edit is every change that is none of the others.
+	// Edit is every other change.
 	Edit Kind = "edit"
-	// Create replaces nothing but Gone.
+	// Create replaces only Gone.
 	Create Kind = "create"
-	// Delete makes everything that was asked of the key before it impossible.
+	// Delete cancels every change requested for the key before it.
 	Delete Kind = "delete"
 )
 
@@ -71,17 +72,17 @@ type write struct {
 	outcome Outcome
 }
 
-// Terms are what the edges may do.
+// Terms are what the protocol allows edges to do.
 type Terms struct {
-	// Lease is L of every edge, StaleIfError S of each.
+	// Lease is L of every edge, StaleIfError is S of each.
 	Lease        time.Duration
 	StaleIfError []time.Duration
 }
 
-// drift stretches a span as control does: clocks may differ by 1 % and 10 ms.
+// drift extends a duration as control does: clocks may differ by 1 % and 10 ms.
 func drift(span time.Duration) time.Duration { return span + span/100 + 10*time.Millisecond }
 
-// effective is when a change has replaced, on an edge, what was before it. ok is false as long as nothing is certain.
+// effective returns when a change has replaced the previous state on an edge. ok is false as long as that is uncertain.
 func (t Terms) effective(w write, edge int) (at time.Duration, ok bool) {
 	switch w.outcome {
 	case Complete:
@@ -97,14 +98,14 @@ func (t Terms) effective(w write, edge int) (at time.Duration, ok bool) {
 	return 0, false
 }
 
-// Read is one answer of an edge.
+// Read is one response of an edge.
 type Read struct {
 	Edge           int
 	Sent, Answered time.Duration
 	State          State
 }
 
-// Recorder is the clock and the memory of one run. Its methods are safe for concurrent use.
+// Recorder is the clock and the history of one run. Its methods are safe for concurrent use.
 type Recorder struct {
 	terms   Terms
 	began   time.Time
@@ -114,34 +115,34 @@ type Recorder struct {
 	notes   []note
 	found   []Finding
 	counts  map[Verdict]int
-	onFound chan struct{} // closed with the first finding
+	onFound chan struct{} // closed at the first finding
 }
 
-// New returns a recorder whose time begins now.
+// New returns a recorder whose clock starts now.
 func New(terms Terms) *Recorder {
 	return &Recorder{terms: terms, began: time.Now(), counts: make(map[Verdict]int), onFound: make(chan struct{})}
 }
 
-// Now is the one clock: monotonic, from the beginning of the run.
+// Now is the only clock: monotonic, from the start of the run.
 func (r *Recorder) Now() time.Duration { return time.Since(r.began) }
 
-// Reads returns how many reads were judged.
+// Reads returns how many reads were checked.
 func (r *Recorder) Reads() int64 { return r.reads.Load() }
 
-// Key is the history of one key, written by one writer, one change at a time, and read by many.
+// Key is the history of one key, written by one writer, one change at a time, and read by many readers.
 type Key struct {
-	// Name is what people call it.
+	// Name identifies the key in stories.
 	Name     string
 	recorder *Recorder
 
 	mu       sync.Mutex
 	writes   []write
-	unknowns bool // there is one among writes
+	unknowns bool // writes contains a delete
 	retired  bool
-	sample   *sample // nil: its reads are only judged
+	sample   *sample // nil: its reads are checked, but not kept
 }
 
-// NewKey begins a history. A sampled key keeps some of its reads, for [Recorder.Linearize].
+// NewKey starts a history. A sampled key keeps some of its reads, for [Recorder.Linearize].
 func (r *Recorder) NewKey(name string, sampled bool) *Key {
 	k := &Key{Name: name, recorder: r}
 	if sampled {
@@ -153,32 +154,32 @@ func (r *Recorder) NewKey(name string, sampled bool) *Key {
 	return k
 }
 
-// Keys returns all keys there were.
+// Keys returns all keys, including retired ones.
 func (r *Recorder) Keys() []*Key {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.keys)
 }
 
-// Begin notes that a change is about to be asked for. what is told in stories. The next change must wait for End.
+// Begin records that a change is about to be requested. what is shown in stories. The next change must wait for End.
 func (k *Key) Begin(what string, kind Kind, state State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.writes = append(k.writes, write{what: what, kind: kind, state: state, begun: k.recorder.Now(), outcome: Open})
 }
 
-// End notes the answer to the change that Begin noted, and returns how long that took.
+// End records the response to the change that Begin recorded, and returns its duration.
 func (k *Key) End(outcome Outcome) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := &k.writes[len(k.writes)-1]
-	// The time is taken while the key is locked: no read that was sent later can be judged before this is known.
+	// The time is taken while the key is locked: no read that was sent later can be checked before the change is recorded.
 	w.ended, w.outcome = k.recorder.Now(), outcome
 	k.unknowns = k.unknowns || outcome == Unknown
 	return w.ended - w.begun
 }
 
-// Unsure reports whether some change of the present link has no answer.
+// Unsure reports whether some change of the current link has no response.
 func (k *Key) Unsure() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,7 +194,7 @@ func (k *Key) Unsure() bool {
 	return false
 }
 
-// Possible reports whether the database may show a state now.
+// Possible reports whether the database may contain a state now.
 func (k *Key) Possible(state State) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -201,7 +202,7 @@ func (k *Key) Possible(state State) bool {
 	return k.allowed(Read{Edge: inDatabase, Sent: now, Answered: now, State: state})
 }
 
-// Retire ends the history: nothing will be asked of the key any more.
+// Retire ends the history: no further change of the key will be requested.
 func (k *Key) Retire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

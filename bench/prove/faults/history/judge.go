@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Verdict is what is wrong with a read.
+// Verdict says what is wrong with a read.
 type Verdict string
 
 const (
@@ -15,11 +15,11 @@ const (
 	Violation Verdict = "violation"
 	// Corruption is a state that no writer requested.
 	Corruption Verdict = "corruption"
-	// Loss is a change that was acknowledged and is not in the database.
+	// Loss is an acknowledged change that is not in the database.
 	Loss Verdict = "loss"
 )
 
-// Finding is something that must not be, with its story.
+// Finding is a violation, a corruption or a loss, with its story.
 type Finding struct {
 	Verdict Verdict       `json:"verdict"`
 	Key     string        `json:"key"`
@@ -27,13 +27,13 @@ type Finding struct {
 	Story   string        `json:"story"`
 }
 
-// mostFindings bounds the findings that are kept; the others are only counted.
+// mostFindings bounds the findings that are kept; the rest are only counted.
 const mostFindings = 50
 
-// inDatabase stands for the edge of a read that was answered by the database itself.
+// inDatabase takes the place of the edge's number in a read of the database itself.
 const inDatabase = -1
 
-// Judge judges one answer of an edge, at once. It returns "" when nothing is wrong.
+// Judge checks one response of an edge immediately. It returns "" when nothing is wrong.
 func (k *Key) Judge(r Read) Verdict {
 	k.recorder.reads.Add(1)
 	k.mu.Lock()
@@ -48,12 +48,12 @@ func (k *Key) Judge(r Read) Verdict {
 	if k.written(r.State, r.Answered) {
 		verdict = Violation
 	}
-	what := fmt.Sprintf("edge %d was asked at %s and at %s answered %s", r.Edge, seconds(r.Sent), seconds(r.Answered), r.State)
+	what := fmt.Sprintf("edge %d got a request at %s and at %s responded with %s", r.Edge, seconds(r.Sent), seconds(r.Answered), r.State)
 	k.found(verdict, r, what)
 	return verdict
 }
 
-// Check judges what the database says of the key, once nothing is asked for any more.
+// Check checks the state of the key in the database, once no change is requested any more.
 func (k *Key) Check(state State) Verdict {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,7 +70,7 @@ func (k *Key) Check(state State) Verdict {
 	return verdict
 }
 
-// Lost notes that control denies what it had acknowledged.
+// Lost records that control denies a link whose creation it had acknowledged.
 func (k *Key) Lost(what string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,7 +99,7 @@ func (k *Key) allowed(r Read) bool {
 	return !replaced && r.State == Gone
 }
 
-// over reports whether, when r was sent, the change had replaced all that was before it.
+// over reports whether, when r was sent, the change had replaced every earlier state.
 func (k *Key) over(w write, r Read) bool {
 	if r.Edge == inDatabase {
 		return w.ended < r.Sent && (w.outcome == Complete || w.outcome == Pending || w.outcome == ByHand)
@@ -108,7 +108,7 @@ func (k *Key) over(w write, r Read) bool {
 	return ok && at < r.Sent
 }
 
-// written reports whether the state had been asked for by then.
+// written reports whether the state had been requested by then.
 func (k *Key) written(state State, by time.Duration) bool {
 	return state == Gone || slices.ContainsFunc(k.writes, func(w write) bool { return w.state == state && w.begun <= by })
 }
@@ -119,7 +119,7 @@ func (k *Key) found(verdict Verdict, r Read, what string) {
 	})
 }
 
-// find counts a finding and, when it is one of the first, keeps it with its story.
+// find counts a finding and, if it is one of the first, keeps it with its story.
 func (r *Recorder) find(f Finding, story func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,14 +134,14 @@ func (r *Recorder) find(f Finding, story func() string) {
 	}
 }
 
-// Findings returns what was found so far, in the order of finding: the first of them.
+// Findings returns the first findings so far, in the order in which they were found.
 func (r *Recorder) Findings() []Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.found)
 }
 
-// Count returns how often something was found so far.
+// Count returns the number of findings of a kind so far.
 func (r *Recorder) Count(v Verdict) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,13 +151,13 @@ func (r *Recorder) Count(v Verdict) int {
 // Found is closed when the first finding is made.
 func (r *Recorder) Found() <-chan struct{} { return r.onFound }
 
-// told is how far back a story goes, and mostTold how many changes of the key it tells.
+// told is how far back a story goes, and mostTold how many changes of the key it lists.
 const (
 	told     = 15 * time.Second
 	mostTold = 20
 )
 
-// story tells the last changes of the key, and the last one that asked for what was read.
+// story lists the last changes of the key, and the last one that requested the state that was read.
 func (k *Key) story(r Read) string {
 	var b strings.Builder
 	first := max(0, len(k.writes)-mostTold)
@@ -173,18 +173,18 @@ func (k *Key) story(r Read) string {
 			fmt.Fprintf(&b, " %s\n", Open)
 			continue
 		}
-		fmt.Fprintf(&b, " answered at %s: %s\n", seconds(w.ended), w.outcome)
+		fmt.Fprintf(&b, " response at %s: %s\n", seconds(w.ended), w.outcome)
 	}
 	return b.String()
 }
 
-// note is something that happened to the whole system.
+// note is an event that concerns the whole system.
 type note struct {
 	at   time.Duration
 	text string
 }
 
-// Note remembers something that stories of this time should tell.
+// Note records an event for the stories of that time.
 func (r *Recorder) Note(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +201,7 @@ func (r *Recorder) notesFrom(from, to time.Duration) string {
 	return b.String()
 }
 
-// String is how stories call a state.
+// String returns the state as stories show it.
 func (s State) String() string {
 	switch s {
 	case Gone:

@@ -8,17 +8,17 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Of a sampled key the first reads after each change are kept: that is where something can go wrong.
+// Of a sampled key the first reads after each change are kept: errors show there.
 const (
 	readsPerChange = 24
 	mostChanges    = 400
 )
 
-// sample are the reads that are kept of a key.
+// sample holds the reads that are kept of a key.
 type sample struct {
 	reads   []Read
-	changes int // how many changes there were when the last read was kept
-	kept    int // how many were kept since
+	changes int // the number of changes when the last read was kept
+	kept    int // reads kept since then
 }
 
 func (s *sample) add(changes int, r Read) {
@@ -31,9 +31,9 @@ func (s *sample) add(changes int, r Read) {
 	}
 }
 
-// The register as porcupine is told of it. Its state is the set of changes whose states may be shown at a moment. A change
-// that begins enters it, one that is over throws out those before it, and a read needs a member with what it shows. This says
-// once more, in other words and with another algorithm, what Judge says.
+// The register as a porcupine model. Its state is the set of changes whose states may be shown at a moment. A change that begins enters the
+// set, a change that is over removes those before it, and a read needs a member with the state that it shows. This is the same rule as in
+// Judge, with another algorithm.
 type (
 	begins struct {
 		index int
@@ -41,7 +41,7 @@ type (
 	}
 	isOver struct {
 		index int
-		ends  bool // also those without an answer
+		ends  bool // including those without a response
 	}
 	shows struct{ state State }
 
@@ -81,7 +81,7 @@ func (k *Key) model() porcupine.Model {
 	}
 }
 
-// operations are the changes as one edge has to see them, and its sampled reads.
+// operations are the changes as one edge must see them, and its sampled reads.
 func (k *Key) operations(edge int) (all []porcupine.Operation, reads int) {
 	at := func(input any, from, to time.Duration) {
 		all = append(all, porcupine.Operation{Input: input, Call: int64(from), Return: int64(to)})
@@ -107,17 +107,16 @@ func (k *Key) operations(edge int) (all []porcupine.Operation, reads int) {
 	return all, reads
 }
 
-// Linearization is what porcupine says of the sampled keys.
+// Linearization is porcupine's result for the sampled keys.
 type Linearization struct {
 	Keys  int `json:"keys"`
 	Reads int `json:"reads"`
-	// Illegal are the keys, with the edge, whose reads no order explains; Undecided those that took too long.
+	// Illegal lists the keys, with the edge, whose reads no order explains; Undecided those that took too long.
 	Illegal   []string `json:"illegal,omitempty"`
 	Undecided []string `json:"undecided,omitempty"`
 }
 
-// Linearize has porcupine look at the sampled keys, each key on each edge for at most limit. Nothing may be asked or judged
-// meanwhile.
+// Linearize has porcupine check the sampled keys, each key on each edge for at most limit. No change or read may be recorded meanwhile.
 func (r *Recorder) Linearize(limit time.Duration) (l Linearization) {
 	for _, k := range r.Keys() {
 		if k.sample == nil {

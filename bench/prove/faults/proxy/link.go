@@ -10,13 +10,13 @@ import (
 type link struct {
 	client, server net.Conn
 	once           sync.Once
-	broken         chan struct{} // closed by reset
+	broken         chan struct{} // closed with a reset
 }
 
-// reset ends the connection at once, at both ends with an error.
+// reset ends the connection at once, with an error at both ends.
 func (l *link) reset() { l.end(reset) }
 
-// close ends a connection of which all was said. What is still on its way arrives.
+// close ends a finished connection. Data on its way still arrives.
 func (l *link) close() { l.end(func(conn net.Conn) { _ = conn.Close() }) }
 
 func (l *link) end(how func(net.Conn)) {
@@ -29,24 +29,24 @@ func (l *link) end(how func(net.Conn)) {
 
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // fails only on a connection that has ended
+		_ = tcp.SetLinger(0) // fails only on a closed connection
 	}
 	_ = conn.Close()
 }
 
 const (
-	// largestPiece is how much is read at once, mostPieces how many may be on their way: a slow link is slow, not narrow.
+	// largestPiece bounds one read, mostPieces the pieces on their way: a slow link has a high latency, but not a low throughput.
 	largestPiece = 32 << 10
 	mostPieces   = 64
 )
 
-// piece is what was read at once, and when. No bytes: the end.
+// piece is the data of one read, and its time. No bytes: end of stream.
 type piece struct {
 	bytes []byte
 	read  time.Time
 }
 
-// forward moves the bytes of one direction until their end, which it passes on, or until the link breaks.
+// forward moves the bytes of one direction until end of stream, which it passes on, or until the link breaks.
 func (p *Proxy) forward(l *link, from, to net.Conn, direction func(Rules) Flow) {
 	pieces := make(chan piece, mostPieces)
 	var reading sync.WaitGroup
@@ -69,7 +69,7 @@ func (p *Proxy) forward(l *link, from, to net.Conn, direction func(Rules) Flow) 
 			}
 			if len(next.bytes) == 0 {
 				if tcp, ok := to.(*net.TCPConn); ok {
-					_ = tcp.CloseWrite() // fails only on a connection that has ended
+					_ = tcp.CloseWrite() // fails only on a closed connection
 				}
 				return
 			}
@@ -105,11 +105,11 @@ type way struct {
 	link      *link
 	direction func(Rules) Flow
 
-	under  <-chan struct{} // tells the rules under which passed was counted from others
+	under  <-chan struct{} // identifies the rules under which passed was counted
 	passed int64
 }
 
-// pass waits until a piece may go on, and returns how much of it does and whether the link is cut then.
+// pass waits until a piece may continue. It returns how many of its bytes may, and whether the link is then cut.
 func (w *way) pass(next piece) (allowed []byte, cut bool) {
 	for {
 		rules, changed := w.proxy.present()

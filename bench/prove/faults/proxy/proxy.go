@@ -1,6 +1,6 @@
-// Package proxy is a TCP link that can be broken in the ways in which networks break. It forwards between clients and one
-// server on 127.0.0.1, and at any moment can slow, stop, cut or refuse what passes. Nothing it forwards is changed, reordered
-// or lost while its connection stays open: what a hang holds back is delivered when the hang ends, as TCP would.
+// Package proxy is a TCP link that can fail as networks do. It forwards between clients and one server on 127.0.0.1, and at any moment can
+// delay, hang, cut or refuse connections. It never changes, reorders or loses data while a connection stays open: data held back by a hang
+// is delivered when the hang ends, as TCP would.
 package proxy
 
 import (
@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// Flow says what happens to the bytes of one direction. The zero Flow lets them pass.
+// Flow says what happens to the bytes of one direction. The zero Flow passes them through.
 type Flow struct {
-	// Delay holds back each byte for so long.
+	// Delay holds back each byte for that long.
 	Delay time.Duration
-	// Hang moves no byte and keeps the connection open; its end is not passed on either.
+	// Hang moves no byte and keeps the connection open; it also holds back the end of stream.
 	Hang bool
-	// CutAfter resets a connection once so many bytes have passed since the rules were set. 0: never.
+	// CutAfter resets a connection after that many bytes since the rules were set. 0: never.
 	CutAfter int64
 }
 
-// Rules say what happens to a link. The zero Rules let everything pass.
+// Rules say what happens to a link. The zero Rules pass everything through.
 type Rules struct {
-	// Up is the way to the server, Down the way back.
+	// Up is the direction to the server, Down the direction back.
 	Up, Down Flow
-	// Refuse lets no new connection come about, and resets those that are there.
+	// Refuse rejects new connections and resets existing ones.
 	Refuse bool
 }
 
-// dialTimeout bounds the connection to the server: on this machine it is made at once or not at all.
+// dialTimeout bounds the connection to the server: on the same machine it succeeds at once or not at all.
 const dialTimeout = time.Second
 
 // Proxy is one link. Its methods are safe for concurrent use; Close must be the last.
@@ -46,7 +46,7 @@ type Proxy struct {
 	closed   bool
 }
 
-// Listen returns a proxy on addr to the server at target, both host:port. The server need not be there yet.
+// Listen returns a proxy on addr to the server at target, both host:port. The server need not run yet.
 func Listen(addr, target string) (*Proxy, error) {
 	p := &Proxy{addr: addr, target: target, changed: make(chan struct{}), links: make(map[*link]struct{})}
 	p.mu.Lock()
@@ -57,10 +57,10 @@ func Listen(addr, target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr returns the address that clients connect to. It stays the same.
+// Addr returns the address for clients. It never changes.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Set replaces the rules, for the connections that are there as well. Connections that were cut stay so.
+// Set replaces the rules, also for existing connections. Cut connections stay cut.
 func (p *Proxy) Set(rules Rules) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,21 +78,21 @@ func (p *Proxy) Set(rules Rules) error {
 	return p.listen()
 }
 
-// SetTarget leads new connections to another server. Those that are there go on with the old one.
+// SetTarget sends new connections to another server. Existing ones keep the old one.
 func (p *Proxy) SetTarget(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = target
 }
 
-// Cut resets all connections that are there.
+// Cut resets all existing connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut()
 }
 
-// Close resets all connections, and returns when nothing of the proxy runs any more. No rule can hold it up.
+// Close resets all connections, and returns when all goroutines of the proxy have ended. No rule delays it.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -117,7 +117,7 @@ func (p *Proxy) listen() error {
 
 func (p *Proxy) stopListening() {
 	if p.listener != nil {
-		_ = p.listener.Close() // it has no more to say
+		_ = p.listener.Close() // the client has disconnected
 		p.listener = nil
 	}
 }
@@ -135,14 +135,14 @@ func (p *Proxy) accept(listener net.Listener) {
 			return
 		}
 		if err != nil {
-			time.Sleep(time.Millisecond) // out of descriptors: there will be others
+			time.Sleep(time.Millisecond) // out of descriptors: accept continues
 			continue
 		}
 		p.group.Go(func() { p.serve(client) })
 	}
 }
 
-// serve forwards one connection until it has ended in both directions.
+// serve forwards one connection until both directions have ended.
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	target := p.target
@@ -181,7 +181,7 @@ func (p *Proxy) remove(l *link) {
 	delete(p.links, l)
 }
 
-// present returns the rules, and what is closed when they are no longer these.
+// present returns the current rules, and the channel that is closed when they change.
 func (p *Proxy) present() (Rules, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

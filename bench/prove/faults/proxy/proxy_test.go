@@ -16,11 +16,11 @@ import (
 
 const (
 	patient = 10 * time.Second
-	// quiet is how long nothing must come.
+	// quiet is how long no byte may arrive.
 	quiet = 150 * time.Millisecond
 )
 
-// echo is a server that says its name to each connection and then repeats what it hears.
+// echo is a server that sends its name on each connection and then repeats what it receives.
 func echo(t *testing.T, name string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -88,7 +88,7 @@ func hears(t *testing.T, conn net.Conn, expected string) {
 	got := make([]byte, len(expected))
 	_ = conn.SetReadDeadline(time.Now().Add(patient))
 	if n, err := io.ReadFull(conn, got); err != nil || string(got) != expected {
-		t.Fatalf("heard %q, %v, expected %q", got[:n], err, expected)
+		t.Fatalf("received %q, %v, expected %q", got[:n], err, expected)
 	}
 }
 
@@ -97,7 +97,7 @@ func hearsNothing(t *testing.T, conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(quiet))
 	got := make([]byte, 100)
 	if n, err := conn.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("heard %q, %v, expected nothing", got[:n], err)
+		t.Fatalf("received %q, %v, expected nothing", got[:n], err)
 	}
 }
 
@@ -105,7 +105,7 @@ func isReset(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(patient))
 	if n, err := conn.Read(make([]byte, 100)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("heard %d bytes and %v, expected a reset", n, err)
+		t.Fatalf("received %d bytes and %v, expected a reset", n, err)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestBytesPassInBothDirectionsToTheEnd(t *testing.T) {
 
 func TestDelayedBytesArriveLateAndInOrder(t *testing.T) {
 	t.Parallel()
-	// Pieces that wait for each other take twice the bound, a machine that stands still for two seconds half of it.
+	// Serial delays take twice the bound; a machine that stalls for two seconds takes half of it.
 	const (
 		delay  = 200 * time.Millisecond
 		pieces = 50
@@ -142,15 +142,15 @@ func TestDelayedBytesArriveLateAndInOrder(t *testing.T) {
 			began := time.Now()
 			for range pieces {
 				send(t, conn, "x")
-				time.Sleep(time.Millisecond) // so that they are pieces of their own
+				time.Sleep(time.Millisecond) // separates the pieces
 			}
 			hears(t, conn, "x")
 			if took := time.Since(began); took < delay {
-				t.Errorf("the first came after %v, expected %v", took, delay)
+				t.Errorf("the first arrived after %v, expected %v", took, delay)
 			}
 			hears(t, conn, strings.Repeat("x", pieces-1))
 			if took := time.Since(began); took > bound {
-				t.Errorf("all came after %v, expected not much more than %v: they waited for each other", took, delay)
+				t.Errorf("all arrived after %v, expected not much more than %v: the delays add up", took, delay)
 			}
 		})
 	}
@@ -200,7 +200,7 @@ func TestCutComesAfterTheExactNumberOfBytes(t *testing.T) {
 	send(t, conn, "456")
 	hears(t, conn, "4")
 	isReset(t, conn)
-	// Each connection counts for itself.
+	// Each connection has its own count.
 	fresh := dial(t, p)
 	hears(t, fresh, "a")
 	send(t, fresh, "123")

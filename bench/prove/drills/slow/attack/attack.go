@@ -10,7 +10,7 @@ import (
 	"deeplink/bench/result"
 )
 
-// Attack is what those who mean an edge ill do: some are slow, some guess codes. Command attackers does it.
+// Attack is a mix of malicious clients: some are slow, some guess codes. The program attackers runs it.
 type Attack struct {
 	Edge    string        `arg:"" help:"Address of the edge: host and port."`
 	Link    string        `arg:"" help:"Path of a link. Guesses replace the part after its last slash."`
@@ -20,21 +20,21 @@ type Attack struct {
 	Span    time.Duration `default:"10s" help:"How long to guess, once all slow clients have connected."`
 }
 
-// Arrived is the first of two lines of JSON that an attack writes: all clients have been let in, and the guessing begins.
+// Arrived is the first of two lines of JSON that an attack writes: all slow clients are connected, and the guessing begins.
 type Arrived struct {
 	Open int64 `json:"open"` // slow connections
 }
 
-// Left is the second, at the end.
+// Left is the second line, written at the end.
 type Left struct {
-	Cut     int64        `json:"cut"` // how many slow connections the edge has ended
+	Cut     int64        `json:"cut"` // slow connections that the edge closed
 	Guesses result.Round `json:"guesses"`
 }
 
-// guessers is over how many connections codes are guessed.
+// guessers is the number of connections that guess codes.
 const guessers = 64
 
-// Run attacks until the span is over or ctx ends.
+// Run attacks until the duration is over or ctx ends.
 func (a Attack) Run(ctx context.Context, out io.Writer) error {
 	target, err := load.ParseTarget("http://" + a.Edge)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package slow is clients that take their time: they hold as many connections to a server as they are told, say as little as keeps each
-// open, and come back as soon as they are cut off.
+// Package attack is slow and guessing clients. A slow client sends just enough to keep its connection open, and reconnects when the server
+// closes it.
 package attack
 
 import (
@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// pace is how long a client waits on average before it says a little more, dialTimeout how long it waits to be let in.
+// pace is the mean pause of a client before it sends more; dialTimeout bounds a connection attempt.
 const (
 	pace        = time.Second
 	dialTimeout = 10 * time.Second
 )
 
-// Crowd is a number of such clients. Its counters may be read while it is there.
+// Crowd is a number of slow clients. Its counters may be read while it runs.
 type Crowd struct {
 	// Open is the number of connections, Cut how many the server has closed, and Refused how many could not be established.
 	Open, Cut, Refused atomic.Int64
-	// Clients is how many clients have been let in at least once.
+	// Clients is how many clients have connected at least once.
 	Clients atomic.Int64
 
 	clients sync.WaitGroup
 }
 
-// kind is how a client is slow: what it says at once, and again and again. Nothing of what it is told is ever read.
+// kind is how a client is slow: what it sends first, and then repeatedly. It never reads a response.
 type kind struct{ begin, more string }
 
 var kinds = []kind{
@@ -39,8 +39,8 @@ var kinds = []kind{
 	{"", ""},
 }
 
-// Hold has n clients hold connections to addr until ctx ends. Wait waits for that. They come one after the other within arrival, so that
-// those who are cut off do not all come back in the same moment.
+// Hold starts n clients that hold connections to addr until ctx ends; Wait waits for their end. Their starts are spread over arrival, so
+// that clients whose connections time out do not all reconnect at the same moment.
 func Hold(ctx context.Context, addr string, n int, arrival time.Duration) *Crowd {
 	c := new(Crowd)
 	for i := range n {
@@ -52,7 +52,7 @@ func Hold(ctx context.Context, addr string, n int, arrival time.Duration) *Crowd
 	return c
 }
 
-// Wait waits until all clients have left.
+// Wait waits until all clients have ended.
 func (c *Crowd) Wait() { c.clients.Wait() }
 
 func (c *Crowd) stay(ctx context.Context, addr string, k kind) {
@@ -79,7 +79,7 @@ func (c *Crowd) stay(ctx context.Context, addr string, k kind) {
 	}
 }
 
-// drip says a little at a time until the server or ctx ends the connection, and closes it.
+// drip sends a little at a time until the server or ctx ends the connection, and closes it.
 func (c *Crowd) drip(ctx context.Context, conn net.Conn, k kind) {
 	defer conn.Close()
 	if _, err := io.WriteString(conn, k.begin); err != nil {
@@ -89,12 +89,12 @@ func (c *Crowd) drip(ctx context.Context, conn net.Conn, k kind) {
 		if _, err := io.WriteString(conn, k.more); err != nil || hungUp(conn) {
 			return
 		}
-		// Were all to wait for the same time, those who were held up together would go on together for ever, and all would soon come at once.
+		// The pause is random: with equal pauses, clients that were delayed together would stay in step forever.
 		sleep(ctx, pace/2+rand.N(pace))
 	}
 }
 
-// hungUp reports whether the server has ended the connection. It looks without waiting.
+// hungUp reports whether the server has closed the connection. It does not wait.
 func hungUp(conn net.Conn) bool {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {

@@ -33,7 +33,7 @@ func TestSlowClientsReconnectWhenCutOff(t *testing.T) {
 		}
 	}
 	accept()
-	for _, conn := range held { // an unread response, and the end
+	for _, conn := range held { // an unread response, and the end of the connection
 		_, _ = io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\n\r\n")
 		_ = conn.Close()
 	}

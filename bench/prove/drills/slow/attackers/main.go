@@ -30,15 +30,15 @@ func main() {
 }
 
 const (
-	// arriving is about how much memory thousands of connections take, and garbage how much of it a second of an attack makes.
+	// arriving is the approximate memory of thousands of connections, garbage what one second of an attack allocates.
 	arriving = 128 << 20
 	garbage  = 4 << 20
-	// mostMemory is how much is taken at most. Twice as much may gather before garbage is collected.
+	// mostMemory bounds the memory that is taken in advance. Twice as much may accumulate before a collection.
 	mostMemory = 2 << 30
 )
 
-// takeMemory takes what an attack of so long needs before it begins, and none is collected or given back. Where the host of a virtual
-// machine has to find memory on its first touch, a processor stands still for milliseconds meanwhile. It would be one of the attacked.
+// takeMemory takes the memory of an attack of that duration in advance, and turns garbage collection off. On a virtual machine, the first
+// touch of a page can stop a processor for milliseconds while the host finds memory, and that processor may be the edge's.
 func takeMemory(span time.Duration) {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(2 * mostMemory)

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// readAll reads answers to requests, at most step bytes at a time, and returns their statuses, how many bytes they had, and why there is
-// none after them.
+// readAll reads responses to requests, at most step bytes at a time. It returns their statuses, the number of bytes read, and the error
+// that ended the last read.
 func readAll(text string, head bool, step int) (statuses []int, used int, err error) {
 	from := strings.NewReader(text)
-	r := answers{buffer: make([]byte, bufferSize), fill: func(to []byte) (int, error) {
+	r := responseReader{buffer: make([]byte, bufferSize), fill: func(to []byte) (int, error) {
 		return from.Read(to[:min(step, len(to))])
 	}}
 	for {
@@ -42,10 +42,10 @@ func TestResponsesAreReadToTheirEnd(t *testing.T) {
 		{"204 and 304 without a length", "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", false, []int{204, 304}},
 		{"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", true, []int{200}},
 		{"chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nExpires: never\r\n\r\nHTTP/1.1 204 x\r\n\r\n", false, []int{200, 204}},
-		{"after interim answers", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 1\r\n\r\nx", false, []int{201}},
-		{"until the end", "HTTP/1.1 200 OK\r\n\r\nwhatever comes", false, []int{200}},
+		{"after interim responses", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 1\r\n\r\nx", false, []int{201}},
+		{"until the end of the connection", "HTTP/1.1 200 OK\r\n\r\nwhatever comes", false, []int{200}},
 		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", false, []int{200}},
-		{"HTTP/1.0 that goes on", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n", false, []int{200, 404}},
+		{"HTTP/1.0 with keep-alive", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n", false, []int{200, 404}},
 		{"close", "HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 1\r\n\r\nx", false, []int{200}},
 		{"larger than the buffer", "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100000), false, []int{200}},
 	} {
@@ -80,15 +80,15 @@ func TestMalformedResponsesAreErrors(t *testing.T) {
 	}
 	for _, text := range []string{ok, ok + "Content-Length: 3\r\n\r\nab", ok + "Transfer-Encoding: chunked\r\n\r\n3\r\nab", "HTTP"} {
 		if _, _, err := readAll(text, false, bufferSize); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%q, which is not all of an answer: %v", text, err)
+			t.Errorf("%q, an incomplete response: %v", text, err)
 		}
 	}
 	if _, _, err := readAll("", false, bufferSize); !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("no answer at all: %v", err)
+		t.Errorf("no response at all: %v", err)
 	}
 }
 
-// What is read does not depend on how it comes in, and where net/http takes an answer too it has the same status and the same end.
+// The result must not depend on how the data arrives. Where net/http accepts a response too, it must find the same status and the same end.
 func FuzzResponses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, head bool) {
 		statuses, used, err := readAll(text, head, bufferSize)
@@ -106,7 +106,7 @@ func FuzzResponses(f *testing.F) {
 	})
 }
 
-// readByStandard reads the first final answer as net/http does.
+// readByStandard reads the first final response with net/http.
 func readByStandard(text string, head bool) (status, used int, err error) {
 	from := strings.NewReader(text)
 	in := bufio.NewReader(from)

@@ -6,13 +6,13 @@ import (
 	"io"
 )
 
-// answers reads answers, and of each no more than it must. It takes what RFC 9112 allows a server to send, and nothing else:
-// who is lenient counts as an answer what a browser would not.
-type answers struct {
-	// fill reads what comes next into memory that is not empty, as io.Reader does.
+// responseReader parses responses, and reads no more of the connection than each needs. It accepts what RFC 9112 allows a server to send, and
+// nothing else: a lenient parser would count responses that a browser rejects.
+type responseReader struct {
+	// fill reads more data into a non-empty buffer, as io.Reader does.
 	fill    func(to []byte) (int, error)
 	buffer  []byte
-	at, end int // what is read and not used yet
+	at, end int // data that is read but not yet parsed
 }
 
 const (
@@ -20,31 +20,31 @@ const (
 	maxLines   = 256 // of a header, each at most bufferSize long
 )
 
-// malformed is what is wrong with an answer.
+// malformed says what is wrong with a response.
 type malformed string
 
-func (m malformed) Error() string { return "malformed answer: " + string(m) }
+func (m malformed) Error() string { return "malformed response: " + string(m) }
 
-// answer is what was said to one request.
-type answer struct {
+// response is the result of one request.
+type response struct {
 	status int
-	// last: the server closes the connection.
+	// last: the server closes the connection after it
 	last bool
 }
 
-// framing is how an answer's body ends.
+// framing is how the end of a body is determined.
 type framing struct {
-	length  int64 // -1: not said
+	length  int64 // -1: no Content-Length
 	chunked bool
 	last    bool
 }
 
-// read reads one answer with its body. head: the request was one, whose answer has none. An error is io.EOF when the connection
-// ended before the first byte, io.ErrUnexpectedEOF when it ended within the answer, malformed, or that of fill.
-func (r *answers) read(head bool) (answer, error) {
+// read reads one response with its body. head: the request was a HEAD, whose response has no body. The error is io.EOF if the connection
+// ended before the first byte, io.ErrUnexpectedEOF if it ended within the response, malformed, or an error of fill.
+func (r *responseReader) read(head bool) (response, error) {
 	if r.at == r.end {
 		if err := r.more(); err != nil {
-			return answer{}, err
+			return response{}, err
 		}
 	}
 	a, err := r.readWhole(head)
@@ -54,7 +54,7 @@ func (r *answers) read(head bool) (answer, error) {
 	return a, err
 }
 
-func (r *answers) readWhole(head bool) (a answer, err error) {
+func (r *responseReader) readWhole(head bool) (a response, err error) {
 	var f framing
 	for range maxLines {
 		var old bool
@@ -66,39 +66,39 @@ func (r *answers) readWhole(head bool) (a answer, err error) {
 			return a, err
 		}
 		if a.status == 101 {
-			return a, malformed("101 was not asked for")
+			return a, malformed("status 101 without an Upgrade request")
 		}
 		if a.status >= 200 {
 			a.last, err = r.body(f, head || a.status == 204 || a.status == 304)
 			return a, err
 		}
 	}
-	return a, malformed("no end of interim answers")
+	return a, malformed("too many interim responses")
 }
 
-// statusLine reads HTTP/1.1 302 Found. old: it is HTTP/1.0, whose connections do not last.
-func (r *answers) statusLine() (status int, old bool, err error) {
+// statusLine reads a line such as HTTP/1.1 302 Found. old: HTTP/1.0, which closes the connection by default.
+func (r *responseReader) statusLine() (status int, old bool, err error) {
 	line, err := r.line()
 	if err != nil {
 		return 0, false, err
 	}
 	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[7] != '1' && line[7] != '0' || line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
-		return 0, false, malformed("its first line is no status line")
+		return 0, false, malformed("the first line is no status line")
 	}
 	for _, digit := range line[9:12] {
 		if digit < '0' || digit > '9' {
-			return 0, false, malformed("its status is not of three digits")
+			return 0, false, malformed("the status does not have three digits")
 		}
 		status = status*10 + int(digit-'0')
 	}
 	if status < 100 || status > 599 {
-		return 0, false, malformed("there is no such status")
+		return 0, false, malformed("the status is out of range")
 	}
 	return status, line[7] == '0', nil
 }
 
-// header reads up to the empty line.
-func (r *answers) header(f *framing) error {
+// header reads up to and including the empty line.
+func (r *responseReader) header(f *framing) error {
 	for range maxLines {
 		line, err := r.line()
 		if err != nil {
@@ -133,7 +133,7 @@ func (f *framing) field(line []byte) error {
 		return f.setLength(value)
 	case equal(name, "transfer-encoding"):
 		if f.chunked || !equal(value, "chunked") {
-			return malformed("a transfer encoding that was not asked for")
+			return malformed("a transfer encoding that was not requested")
 		}
 		f.chunked = true
 	case equal(name, "connection"):
@@ -146,19 +146,19 @@ func (f *framing) setLength(value []byte) error {
 	var length int64
 	for _, digit := range value {
 		if digit < '0' || digit > '9' || length > 1<<40 {
-			return malformed("a Content-Length that is no length")
+			return malformed("an invalid Content-Length")
 		}
 		length = length*10 + int64(digit-'0')
 	}
 	if len(value) == 0 || f.length >= 0 && f.length != length {
-		return malformed("no Content-Length, or two")
+		return malformed("an empty Content-Length, or two that differ")
 	}
 	f.length = length
 	return nil
 }
 
-// body passes over the body. last: the server closes the connection.
-func (r *answers) body(f framing, none bool) (last bool, err error) {
+// body skips the body. last: the server closes the connection after it.
+func (r *responseReader) body(f framing, none bool) (last bool, err error) {
 	switch {
 	case none:
 		return f.last, nil
@@ -167,7 +167,7 @@ func (r *answers) body(f framing, none bool) (last bool, err error) {
 	case f.length >= 0:
 		return f.last, r.skip(f.length)
 	}
-	for err == nil { // the end of the connection is the end of the body
+	for err == nil { // the body ends with the connection
 		r.at = r.end
 		err = r.more()
 	}
@@ -177,7 +177,7 @@ func (r *answers) body(f framing, none bool) (last bool, err error) {
 	return true, err
 }
 
-func (r *answers) chunks() error {
+func (r *responseReader) chunks() error {
 	for {
 		line, err := r.line()
 		if err != nil {
@@ -197,7 +197,7 @@ func (r *answers) chunks() error {
 			return err
 		}
 		if len(line) > 0 {
-			return malformed("a chunk longer than it said")
+			return malformed("a chunk longer than its size")
 		}
 	}
 }
@@ -227,8 +227,8 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// line returns the next line without its end. It is good until the next call of any method.
-func (r *answers) line() ([]byte, error) {
+// line returns the next line without its end. The result is valid until the next call of any method.
+func (r *responseReader) line() ([]byte, error) {
 	seen := 0
 	for {
 		if n := bytes.IndexByte(r.buffer[r.at+seen:r.end], '\n'); n >= 0 {
@@ -250,8 +250,8 @@ func (r *answers) line() ([]byte, error) {
 	}
 }
 
-// skip passes over n bytes.
-func (r *answers) skip(n int64) error {
+// skip discards n bytes.
+func (r *responseReader) skip(n int64) error {
 	for {
 		here := min(n, int64(r.end-r.at))
 		r.at += int(here)
@@ -264,8 +264,8 @@ func (r *answers) skip(n int64) error {
 	}
 }
 
-// more reads more behind what is there, which moves.
-func (r *answers) more() error {
+// more appends data to the buffer, and may move what is there.
+func (r *responseReader) more() error {
 	r.end = copy(r.buffer, r.buffer[r.at:r.end])
 	r.at = 0
 	if r.end == len(r.buffer) {
@@ -282,12 +282,12 @@ func (r *answers) more() error {
 	return err
 }
 
-// left reports whether there is more than was asked for.
-func (r *answers) left() bool { return r.at < r.end }
+// left reports whether unparsed data is left.
+func (r *responseReader) left() bool { return r.at < r.end }
 
-func (r *answers) reset() { r.at, r.end = 0, 0 }
+func (r *responseReader) reset() { r.at, r.end = 0, 0 }
 
-// equal compares with ASCII text in lower case, whatever the case of b.
+// equal compares b, in any case, with ASCII text in lower case.
 func equal(b []byte, lower string) bool {
 	if len(b) != len(lower) {
 		return false
