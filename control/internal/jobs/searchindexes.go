@@ -37,5 +37,5 @@ func FlushSearchIndexes(ctx context.Context, s *store.Store, counts *Metrics, lo
 func flushOnce(ctx context.Context, s *store.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return s.TendSearchIndexes(ctx)
+	return s.FlushSearchIndexes(ctx)
 }

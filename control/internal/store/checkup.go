@@ -46,7 +46,7 @@ const serverSQL = `
 
 // Server reads the facts about the server.
 func (s *Store) Server(ctx context.Context) (server Server, err error) {
-	err = retry("ask about the server", func() error {
+	err = retry("read the facts about the server", func() error {
 		return s.pool.QueryRow(ctx, serverSQL).Scan(&server.Role, &server.Version, &server.VersionNumber, &server.InRecovery, &server.ReadOnly,
 			&server.SynchronousCommit, &server.Fsync, &server.Limit, &server.Free, &server.Powers)
 	})
@@ -157,7 +157,7 @@ var neededIndexes = []string{
 
 // BadIndexes returns the indexes that are missing or invalid after an interrupted build.
 func (s *Store) BadIndexes(ctx context.Context) ([]string, error) {
-	return s.texts(ctx, "look at the indexes", searchIndexesSQL, neededIndexes)
+	return s.texts(ctx, "read the indexes", searchIndexesSQL, neededIndexes)
 }
 
 const triggersSQL = `
@@ -167,7 +167,7 @@ const triggersSQL = `
 
 // DisabledTriggers returns the disabled triggers of the tables that edges serve from.
 func (s *Store) DisabledTriggers(ctx context.Context) ([]string, error) {
-	return s.texts(ctx, "look at the triggers", triggersSQL)
+	return s.texts(ctx, "read the triggers", triggersSQL)
 }
 
 // OpenTransaction is a transaction that has not ended.
@@ -182,10 +182,10 @@ const openTransactionsSQL = `
 	select pid, coalesce(role, ''), coalesce(database, ''), coalesce(application, ''), coalesce(state, ''), since, clock_timestamp() - since
 	from open_transactions($1)`
 
-// OpenTransactions returns the transactions of the whole server, of every database, that have been open for at least so long, the oldest
+// OpenTransactions returns the transactions of the whole server, of every database, that have been open for at least that long, the oldest
 // first. It leaves out those of HiddenSessions.
 func (s *Store) OpenTransactions(ctx context.Context, atLeast time.Duration) (all []OpenTransaction, err error) {
-	err = retry("look at open transactions", func() error {
+	err = retry("read the open transactions", func() error {
 		rows, err := s.pool.Query(ctx, openTransactionsSQL, atLeast)
 		if err != nil {
 			return err
@@ -198,7 +198,7 @@ func (s *Store) OpenTransactions(ctx context.Context, atLeast time.Duration) (al
 
 // HiddenSessions returns the number of sessions whose transactions the owner of the schema may not read.
 func (s *Store) HiddenSessions(ctx context.Context) (n int64, err error) {
-	err = retry("look at sessions", func() error {
+	err = retry("read the sessions", func() error {
 		return s.pool.QueryRow(ctx, `select hidden_sessions()`).Scan(&n)
 	})
 	return n, err

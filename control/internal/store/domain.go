@@ -19,7 +19,7 @@ import (
 // MaxDomains is how many custom domains an organization may have.
 const MaxDomains = 100
 
-// domain completes a domain of which status and time were read. host is nil for the shared host.
+// domain completes a domain whose status and time were read from the database. host is nil for the shared host.
 func (s *Store) domain(id string, host *string, d catalog.Domain) catalog.Domain {
 	d.ID, d.Host, d.IsDefault, d.IsCustom = id, s.linkHost, host == nil, host != nil
 	if host != nil {
@@ -28,16 +28,16 @@ func (s *Store) domain(id string, host *string, d catalog.Domain) catalog.Domain
 	return d
 }
 
-// OwnDomain is a domain as its organization knows it.
+// OwnDomain is a domain as its own organization sees it.
 type OwnDomain struct {
 	catalog.Domain
 	// Token is expected in DNS. It is empty for the default domain.
 	Token string
-	// LostAt is when the host moved to another organization. It is nil when that has not happened since the domain was last verified.
+	// LostAt is when the host moved to another organization. It is nil if the host has not moved since the domain was last verified.
 	LostAt *catalog.Time
-	// Transfer is the next one of the host that concerns the domain, or nil.
+	// Transfer is the next transfer of the host that affects the domain, or nil.
 	Transfer *Transfer
-	// ReadAt is the time of the database when the domain was read, for the [Proofs] of a lookup that follows.
+	// ReadAt is the time of the database when the domain was read, for the [Proofs] of a later lookup.
 	ReadAt time.Time
 }
 
@@ -122,12 +122,12 @@ func (s *Store) insertDomain(
 
 const countDomainsSQL = `select count(*) from domains d where d.organization_id = $1 and d.host is not null`
 
-// AddDomain gives the organization a custom domain, whose host catalog.CheckHost returned. It resolves at once when verified is true;
-// otherwise [Store.VerifyDomain] has to find the returned token in DNS first. When verified is true and the organization has the host
-// pending, that domain is verified and returned. A pending domain excludes no other claim: any number of organizations
-// may have the same host pending, also while another one has it verified. Errors: ErrNotFound when the organization does not exist, that of
-// require, ErrDomainQuota, ErrHostTaken when the organization has added the host already (and it is verified, or verified is false), the host is the shared one, or verified is true and the
-// host is verified by another organization.
+// AddDomain gives the organization a custom domain, whose host catalog.CheckHost returned. If verified is true, it resolves at once, and if
+// the organization has the host pending, that domain is verified and returned. Otherwise [Store.VerifyDomain] must find the returned token
+// in DNS first. A pending domain excludes no other claim: any number of organizations may have the same host pending, even while another
+// one has it verified. Errors: ErrNotFound when the organization does not exist, that of require, ErrDomainQuota, and ErrHostTaken when the
+// organization already has the host (verified, or verified is false), when the host is the shared one, or when verified is true and another
+// organization has the host verified.
 func (s *Store) AddDomain(
 	ctx context.Context, actor Actor, orgID string, require Requirement, host string, verified bool,
 ) (d catalog.Domain, token string, changed feed.Change, err error) {
@@ -177,8 +177,8 @@ func (s *Store) AddDomain(
 const pendingDomainSQL = `
 	select d.id, d.verification_token, d.created_at from domains d where d.organization_id = $1 and d.host = $2 and d.status = 'pending'`
 
-// verifyPending verifies the domain that the organization has pending for the host, if there is one, without a look at DNS. The unique
-// index of verified hosts refuses a host that another organization has verified.
+// verifyPending verifies the organization's pending domain of the host, if there is one, without a DNS lookup. The unique index of verified
+// hosts rejects a host that another organization has verified.
 func (s *Store) verifyPending(ctx context.Context, tx *transaction, orgID, host string) (d catalog.Domain, token string, pending bool, err error) {
 	d = catalog.Domain{Status: catalog.DomainVerified}
 	var id string
@@ -204,12 +204,12 @@ func (s *Store) isShared(host string) bool {
 	return host == strings.TrimSuffix(strings.ToLower(shared), ".") || slices.Contains(s.extraHosts, host)
 }
 
-// VerifyDomain gives the organization the host of its domain if the proofs, from a lookup after the domain was read, prove the domain:
-// at once when the host is free, and otherwise after [TransferPeriod], during which the record of the present owner is gone; the domain
-// that it returns then has a Transfer. A domain that the proofs do not prove stays pending. For a domain that is verified already, VerifyDomain
-// ends the transfers of its host if the proofs prove the domain. Where nothing changes for edges, the change is what [Store.Barrier]
-// returns. Errors: that of require, ErrDomainNotFound, ErrHostTaken when the host is a name of the shared host by now, and ErrHostOwned when
-// another organization has the host and the proofs prove it, too.
+// VerifyDomain gives the organization the host of its domain if the proofs, from a lookup after the domain was read, prove the domain. If
+// the host is free, it moves at once; otherwise after [TransferPeriod], if the record of the present owner is missing until then, and the
+// returned domain has a Transfer. Without proof the domain stays pending. For a verified domain, VerifyDomain ends the transfers of its
+// host if the proofs prove the domain. If nothing changes for edges, the returned change is that of [Store.Barrier]. Errors: that of
+// require, ErrDomainNotFound, ErrHostTaken when the host has become a name of the shared host, and ErrHostOwned when another organization
+// has the host and the proofs prove its domain, too.
 func (s *Store) VerifyDomain(
 	ctx context.Context, actor Actor, orgID string, require Requirement, id string, proofs Proofs,
 ) (d OwnDomain, changed feed.Change, err error) {
@@ -257,7 +257,7 @@ func (s *Store) VerifyDomain(
 
 const (
 	deleteDomainSQL = `delete from domains where organization_id = $1 and id = $2`
-	// Those who waited for the owner of the host need not wait any longer.
+	// Claims that wait for the owner of the host need not wait any longer.
 	hurryTransfersSQL = `update domain_transfers set check_at = now() where host = $1`
 )
 
@@ -281,7 +281,7 @@ func (s *Store) DeleteDomain(ctx context.Context, actor Actor, orgID string, req
 		}
 		own := slices.IndexFunc(claims, func(c claim) bool { return c.domainID == id })
 		if own < 0 {
-			return ErrDomainNotFound // another call was faster
+			return ErrDomainNotFound // another call deleted it first
 		}
 		_, err = tx.Exec(ctx, deleteDomainSQL, orgID, id)
 		if failed := (*pgconn.PgError)(nil); errors.As(err, &failed) && failed.Code == foreignKeyViolation {
@@ -299,7 +299,8 @@ func (s *Store) DeleteDomain(ctx context.Context, actor Actor, orgID string, req
 	return changed, nil
 }
 
-// finishDeletion finishes the transaction that deleted own, one of the claims to its host: it records the event for the organizations that it concerns.
+// finishDeletion finishes the transaction that deleted own, one of the claims to its host: it records the deletion for the affected
+// organizations.
 func finishDeletion(ctx context.Context, tx *transaction, d catalog.Domain, orgID string, own claim, claims []claim) (feed.Change, error) {
 	var batch pgx.Batch
 	trail := hostTrail{tx: tx, batch: &batch, host: d.Host, actingID: orgID}

@@ -14,16 +14,16 @@ import (
 const (
 	// transferCheckEvery is how often the TXT records of a contested host are looked up.
 	transferCheckEvery = time.Hour
-	// transferCheckAgain is when they are looked up again once the waiting period is over and the host has not moved: DNS failed, or the
-	// control that looked was stopped.
+	// transferCheckAgain is the pause before the next lookup when the waiting period is over and the host has not moved: DNS failed, or the
+	// control that did the lookup was stopped.
 	transferCheckAgain = 10 * time.Minute
 )
 
-// transferActor makes the entries in the audit trail of an organization whose host another organization's call concerns. The call is none
-// of its business: it must not learn who made it.
+// transferActor is the actor of audit entries of an organization that another organization's call affects. That organization must not learn
+// who made the call.
 var transferActor = ServiceActor("domain transfers")
 
-// lockHostSQL lets the transactions that decide about a host run one after the other.
+// lockHostSQL serializes the transactions that decide about a host.
 const lockHostSQL = `select pg_advisory_xact_lock(hashtext('host'), hashtext($1))`
 
 const hostClaimsSQL = `
@@ -36,13 +36,13 @@ const hostClaimsSQL = `
 	order by t.started_at, d.id
 	for no key update of d`
 
-// lockHost locks the host for the rest of the transaction and returns its claims, in the order in which they were proved, and the time.
-// The domain with the id is among them even if it has no transfer; the id may be empty.
+// lockHost locks the host for the rest of the transaction and returns its claims, in the order in which they were proved, and the time. The
+// claims include the domain with the id even if it has no transfer; the id may be empty.
 func lockHost(ctx context.Context, tx *transaction, host, domainID string) (claims []claim, now time.Time, err error) {
 	if _, err := tx.Exec(ctx, lockHostSQL, host); err != nil {
 		return nil, now, err
 	}
-	// In a statement of its own, which sees what was committed before the lock was granted.
+	// A separate statement, whose snapshot includes what was committed before the lock was granted.
 	rows, err := tx.Query(ctx, hostClaimsSQL, host, domainID)
 	if err != nil {
 		return nil, now, err
@@ -71,8 +71,8 @@ const (
 	loseDomainSQL   = `update domains set status = 'pending', lost_at = $3 where organization_id = $1 and id = $2`
 )
 
-// carryOut adds to the batch what was settled about a host, with an entry for the trail of each organization that it concerns. actingID is
-// the organization in whose name the actor of the transaction acts; it is empty for a background job.
+// carryOut adds the settlement of a host to the batch, with an audit entry for each affected organization. actingID is the organization on
+// whose behalf the actor of the transaction acts; it is empty for a background job.
 func carryOut(tx *transaction, batch *pgx.Batch, host, actingID string, s settlement, now time.Time) error {
 	trail := hostTrail{tx: tx, batch: batch, host: host, actingID: actingID}
 	for _, e := range s.ended {
@@ -92,7 +92,7 @@ func carryOut(tx *transaction, batch *pgx.Batch, host, actingID string, s settle
 	if s.winner != nil {
 		batch.Queue(endTransferSQL, s.winner.domainID)
 		if s.owner != nil {
-			// Before the next statement: two domains of one host are never verified.
+			// Before the next statement: two domains of one host must never be verified.
 			batch.Queue(loseDomainSQL, s.owner.orgID, s.owner.domainID, now)
 			trail.add(DomainTransferred, s.winner, "in", nil)
 			trail.add(DomainTransferred, s.owner, "out", nil)
@@ -104,7 +104,7 @@ func carryOut(tx *transaction, batch *pgx.Batch, host, actingID string, s settle
 	return trail.err
 }
 
-// hostTrail adds entries about a host to the trails of the organizations that it concerns. err is the first that it met.
+// hostTrail adds audit entries about a host for the affected organizations. err is its first error.
 type hostTrail struct {
 	tx             *transaction
 	batch          *pgx.Batch
@@ -112,8 +112,8 @@ type hostTrail struct {
 	err            error
 }
 
-// add adds an entry about the domain of c, which may be nil. direction is "in" for an organization that is to get the host, and "out" for
-// one that is to lose it.
+// add adds an entry about the domain of c, which may be nil. direction is "in" for an organization that gains the host, and "out" for one
+// that loses it.
 func (t *hostTrail) add(action Action, c *claim, direction string, more map[string]any) {
 	if c == nil || t.err != nil || !t.tx.actor.recorded() {
 		return
@@ -129,7 +129,7 @@ func (t *hostTrail) add(action Action, c *claim, direction string, more map[stri
 	t.err = t.tx.recordAs(actor, t.batch, entry{action, c.orgID, domainTarget, c.domainID, detail})
 }
 
-// HostCheck is a host whose TXT records have to be looked up.
+// HostCheck is a host whose TXT records are due for a lookup.
 type HostCheck struct {
 	Host string
 	// At is the time of the database, for the [Proofs] of the lookup.
@@ -145,8 +145,8 @@ const dueHostsSQL = `
 	)
 	select distinct host, now() from taken`
 
-// DueHosts returns contested hosts that are to be looked up now, and sets when each is next: any number of processes may call it at once,
-// and a host whose lookup was broken off has its turn again. limit bounds how many transfers it takes.
+// DueHosts returns contested hosts whose lookups are due, and schedules their next lookups. Any number of processes may call it
+// concurrently; an interrupted lookup is repeated at its next time. limit bounds the number of transfers.
 func (s *Store) DueHosts(ctx context.Context, limit int) (due []HostCheck, err error) {
 	err = retry("find hosts to look up", func() error {
 		rows, err := s.pool.Query(ctx, dueHostsSQL, limit, transferCheckEvery, transferCheckAgain)
@@ -159,17 +159,17 @@ func (s *Store) DueHosts(ctx context.Context, limit int) (due []HostCheck, err e
 	return due, err
 }
 
-// SettleHost ends the transfers of the host that the proofs end, and moves the host when a waiting period is over. moved tells whether
-// the host has another owner now; the edges then have to forget the change.
+// SettleHost ends the transfers of the host that the proofs end, and moves the host when a waiting period is over. moved reports whether
+// the host has a new owner; the edges must then apply the change.
 func (s *Store) SettleHost(ctx context.Context, actor Actor, host string, proofs Proofs) (moved bool, changed feed.Change, err error) {
-	// What it changes belongs to several organizations, so the host has a share of its own.
+	// The settlement affects several organizations, so the host has its own share.
 	err = s.write(ctx, actor, host, "settle who has a host", func(tx *transaction) error {
 		claims, now, err := lockHost(ctx, tx, host, "")
 		if err != nil {
 			return err
 		}
 		var settled settlement
-		if !s.isShared(host) { // on the shared host, no custom domain resolves any more
+		if !s.isShared(host) { // custom domains no longer resolve on the shared host
 			settled = settle(claims, "", proofs, now)
 		}
 		moved = settled.winner != nil

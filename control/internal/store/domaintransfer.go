@@ -12,18 +12,18 @@ const TransferPeriod = 7 * 24 * time.Hour
 
 // Transfer is the waiting period before a host changes its owner.
 type Transfer struct {
-	// Incoming: the domain claims the host. Otherwise it has the host and is about to lose it.
+	// Incoming: the domain claims the host. Otherwise the domain has the host and is about to lose it.
 	Incoming bool
-	// CompletesAt is when the host moves, unless the TXT record of the owner is back by then or that of the claim is gone.
+	// CompletesAt is when the host moves, unless the TXT record of the owner is restored or that of the claim is removed before.
 	StartedAt, CompletesAt catalog.Time
 }
 
-// Proofs are what one lookup of the TXT records of a host found. A lookup that failed proves nothing, not even that a record is gone, and
-// has no Proofs.
+// Proofs is the result of one successful lookup of the TXT records of a host. A failed lookup proves nothing, not even that a record is
+// missing, and has no Proofs.
 type Proofs struct {
-	// Tokens are those in the records. It is empty when DNS answered that there is no such record.
+	// Tokens are the tokens in the records. It is empty if DNS answered that there is no such record.
 	Tokens []string
-	// At is a time of the database from before the lookup.
+	// At is a time of the database before the lookup.
 	At time.Time
 }
 
@@ -35,13 +35,13 @@ type claim struct {
 	verified               bool
 	// entitled: the organization is not suspended, and its plan has custom domains.
 	entitled bool
-	// transfer is nil when there is none.
+	// transfer may be nil.
 	transfer *transferRow
 }
 
 // transferRow is a row of domain_transfers.
 type transferRow struct {
-	// ownerID is the domain that was verified when the waiting period started. It is empty when that domain has been deleted.
+	// ownerID is the domain that was verified when the waiting period started. It is empty if that domain has been deleted.
 	ownerID                string
 	startedAt, completesAt time.Time
 }
@@ -50,23 +50,23 @@ type transferRow struct {
 type transferEnd string
 
 const (
-	ownerProved   transferEnd = "ownerProved"   // the TXT record of the owner is there
-	claimUnproven transferEnd = "claimUnproven" // the TXT record of the claim is gone
+	ownerProved   transferEnd = "ownerProved"   // the TXT record of the owner is present
+	claimUnproven transferEnd = "claimUnproven" // the TXT record of the claim is missing
 	claimUnfit    transferEnd = "claimUnfit"    // the claiming organization is suspended, or its plan has no custom domains
 	claimDeleted  transferEnd = "claimDeleted"  // the claiming organization deleted its domain
 	hostMoved     transferEnd = "hostMoved"     // another organization got the host
 )
 
-// settlement is what becomes of a contested host.
+// settlement is the decision about a contested host.
 type settlement struct {
-	// owner has the host before. It is nil when the host is free.
+	// owner is the present owner. It is nil if the host is free.
 	owner *claim
 	ended []endedTransfer
-	// started wait from now on: a new claim, and claims that waited for a former owner.
+	// started are the claims whose waiting periods start now: a new claim, and claims that waited for a former owner.
 	started []*claim
-	// winner gets the host now. It is nil when the host stays where it is.
+	// winner gets the host now. It is nil if the host does not move.
 	winner *claim
-	// refused: the claim that is being verified is proved, and another organization that is proved has the host.
+	// refused: the claim that is being verified is proved, but another organization has the host and its domain is proved, too.
 	refused bool
 }
 
@@ -75,8 +75,8 @@ type endedTransfer struct {
 	reason transferEnd
 }
 
-// settle decides what becomes of a contested host. claims are in the order in which they were proved. claimantID names the pending domain
-// that is being verified; it is empty when a background job looks.
+// settle decides about a contested host. claims are in the order in which they were proved. claimantID is the pending domain that is being
+// verified; it is empty for a background job.
 func settle(claims []claim, claimantID string, proofs Proofs, now time.Time) (s settlement) {
 	var claimant *claim
 	var waiting []*claim
@@ -88,7 +88,7 @@ func settle(claims []claim, claimantID string, proofs Proofs, now time.Time) (s 
 		case c.domainID == claimantID && proofs.prove(c):
 			claimant = c
 		}
-		// The lookup says nothing about a claim that was proved after it.
+		// The lookup is older than the proof of this claim, so it says nothing about it.
 		if !c.verified && c.transfer != nil && !c.transfer.startedAt.After(proofs.At) {
 			waiting = append(waiting, c)
 		}

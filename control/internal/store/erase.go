@@ -73,7 +73,7 @@ func (e *erasure) run(ctx context.Context) (Erased, error) {
 	}
 }
 
-// errMoreDevices: the user has got another device meanwhile.
+// errMoreDevices: the user has a new device.
 var errMoreDevices = errors.New("the user has another device")
 
 const devicesOfUserSQL = `select id from devices where organization_id = $1 and user_id collate "C" = $2`
@@ -134,7 +134,7 @@ func (e *erasure) events(ctx context.Context, devices []string) error {
 		if err != nil {
 			return err
 		}
-		erased, err := e.step(ctx, "erase whose events these are", func(tx *transaction) (n int64, err error) {
+		erased, err := e.step(ctx, "anonymize events", func(tx *transaction) (n int64, err error) {
 			err = tx.QueryRow(ctx, anonymizeEventsSQL, e.orgID, devices, e.user, after.ReceivedAt, after.ID, until.ReceivedAt, until.ID).Scan(&n)
 			return n, err
 		})

@@ -21,14 +21,14 @@ var (
 	ErrOrgKeyTaken      = errors.New("organization key already used")
 	ErrExternalIDTaken  = errors.New("external id already used")
 	ErrHostTaken        = errors.New("host already used")
-	ErrHostOwned        = errors.New("another organization has the host and its TXT record is there")
+	ErrHostOwned        = errors.New("another organization has the host, and its TXT record is present")
 	ErrDomainInUse      = errors.New("domain still has links")
-	ErrDomainDefault    = errors.New("default domain stays")
-	ErrDomainQuota      = errors.New("as many domains as an organization may have")
+	ErrDomainDefault    = errors.New("the default domain cannot be deleted")
+	ErrDomainQuota      = errors.New("custom domain quota exceeded")
 	// ErrNoActor is wrapped by every write with the zero Actor, which is a defect of the caller.
 	ErrNoActor = errors.New("change without an actor")
-	// ErrBusy is wrapped by calls that did not get a place in the share of their organization or device in time. They had no effect.
-	ErrBusy = errors.New("too many calls of the organization or device wait")
+	// ErrBusy is wrapped by calls that timed out waiting for a place in the share of their organization or device. They had no effect.
+	ErrBusy = errors.New("too many calls of the organization or device are waiting")
 	// ErrLocked is wrapped by calls that waited for LockTimeout for a lock that another transaction holds. They had no effect.
 	ErrLocked = errors.New("locked by another transaction")
 	// ErrUnavailable is wrapped by every failure to reach Postgres in time, never by the failure of a statement. A write that failed with it
@@ -71,7 +71,7 @@ func retry(what string, f func() error) error {
 		switch postgres.Code(err) {
 		case deadlockDetected, serializationFailure:
 			if try < maxTries {
-				// In this time the other transaction gets the lock that it waits for. Without the pause the deadlock could repeat.
+				// During this pause the other transaction gets the lock that it waits for. Otherwise the deadlock could repeat.
 				time.Sleep(retryPause)
 				continue
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// dedupWindow is how long control remembers the ids of events: as long as it takes the time of an event for true (maxEventAge), and a
+	// dedupWindow is how long control remembers the ids of events: as long as it accepts the timestamp of an event (maxEventAge), and one
 	// day more.
 	dedupWindow = 31 * 24 * time.Hour
 )
@@ -22,7 +22,7 @@ const (
 	maxEventLead = 5 * time.Minute
 )
 
-// Batch is one report of a device. Its event ids are unique.
+// Batch is one batch of events of a device. Its event ids are unique.
 type Batch struct {
 	DeviceID string
 	// SessionID is a UUID or nil. It keeps the device's current session alive.
@@ -43,8 +43,8 @@ type Event struct {
 	Properties json.RawMessage
 }
 
-// An id is inserted in the order of ids, so that batches which share some wait for each other and never in a circle. An event is
-// stored by the statement that inserted its id, and all of them are committed before there is an answer.
+// Ids are inserted in ascending order, so that batches with common ids cannot deadlock. The statement that inserts an id also stores its
+// event, and all events are committed before the response.
 const insertEventsSQL = `
 	with arrival as materialized (
 		select clock_timestamp()::timestamptz(3) as received_at
@@ -72,7 +72,7 @@ const insertEventsSQL = `
 	)
 	select count(*) from fresh`
 
-// InsertEvents stores the events whose ids are new in the organization, and returns their number. When it returns without an error they
+// InsertEvents stores the events whose ids are new in the organization, and returns their number. When it returns without an error, they
 // are committed.
 func (s *Store) InsertEvents(ctx context.Context, orgID string, b Batch) (stored int, err error) {
 	arguments := append([]any{orgID, b.DeviceID, b.SessionID}, columns(b.Events)...)
@@ -124,41 +124,41 @@ type StoredEvent struct {
 	ReceivedAt       catalog.Time    `json:"receivedAt"`
 }
 
-// EventCursor is a place in the order in which events are read: of arrival, then of ids.
+// EventCursor is a position in the order of events: by arrival, then by id.
 type EventCursor struct {
 	ReceivedAt time.Time
 	ID         string
 }
 
-// FirstEvent is the place before all events that arrived at the time or later.
+// FirstEvent is the position before all events that arrived at that time or later.
 func FirstEvent(since time.Time) EventCursor {
 	return EventCursor{arrivalFrom(since).Add(-time.Millisecond), "ffffffff-ffff-ffff-ffff-ffffffffffff"}
 }
 
-// arrivalFrom returns the first time, not before t, at which an event can have arrived: these are whole milliseconds. Postgres would cut
-// t to microseconds.
+// arrivalFrom returns the first possible arrival time that is not before t: arrival times are whole milliseconds. Postgres would truncate t
+// to microseconds.
 func arrivalFrom(t time.Time) time.Time {
 	return t.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond)
 }
 
 const settledSQL = `select clock_timestamp() - interval '1 minute'`
 
-// Settled returns a time, by the clock of the database, before which no event arrives any more: the statement that stores one has ended
-// by then.
+// Settled returns a time of the database's clock before which no further event can arrive: the statements that store such events have
+// ended.
 func (s *Store) Settled(ctx context.Context) (at time.Time, err error) {
 	err = retry("read the clock", func() error { return s.pool.QueryRow(ctx, settledSQL).Scan(&at) })
 	return at, err
 }
 
-// received_at >= $2 says nothing that the comparison of rows does not, but that rules out no partition.
+// The row comparison already implies received_at >= $2, but only the simple condition excludes partitions.
 const eventsSQL = `
 	select id, name, device_id, session_id, user_id, occurred_at, claimed_at, link_id, trim_scale(revenue)::text, currency, properties, received_at
 	from events
 	where organization_id = $1 and received_at >= $2 and (received_at, id) > ($2, $3::uuid) and received_at < $4
 	order by received_at, id limit $5`
 
-// Events returns at most limit events of the organization that arrived before until, in their order from after the cursor on, and the
-// cursor behind them. Fewer than limit: these were the last ones.
+// Events returns at most limit events of the organization that arrived before until, in order, from after the cursor on, and the next
+// cursor. If there are fewer than limit, they are the last ones.
 func (s *Store) Events(ctx context.Context, orgID string, after EventCursor, until time.Time, limit int) ([]StoredEvent, EventCursor, error) {
 	var page []StoredEvent
 	err := retry("read events", func() error {

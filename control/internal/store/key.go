@@ -68,8 +68,8 @@ func (s *Store) ValidKeys(ctx context.Context, hashes [][32]byte) (valid map[[32
 	return valid, err
 }
 
-// keyedLinkSQL reads a link of the organization whose key has the hash. It is sent behind authenticateSQL, in the same transaction, and so
-// does not find less: now() is not after clock_timestamp().
+// keyedLinkSQL reads a link of the organization whose key has the hash. It runs after authenticateSQL in the same transaction. Its now() is
+// not after the clock_timestamp() there, so it finds every key that authenticateSQL found.
 const keyedLinkSQL = `select ` + linkColumns + ` from ` + linkTables + `
 	where l.organization_id = (select k.organization_id from api_keys k
 	                           where k.hash = $1 and (k.valid_until is null or k.valid_until > now())) and l.id = $2`
@@ -114,7 +114,7 @@ type NewKey struct {
 
 const currentKeysSQL = `select tier, display_key from api_keys where organization_id = $1 and valid_until is null`
 
-// Keys returns the masked form of the organization's current key of each tier, as far as there is one.
+// Keys returns the masked form of the organization's current key of each tier that has one.
 func (s *Store) Keys(ctx context.Context, orgID string) (display map[apikey.Tier]string, err error) {
 	err = retry("read keys", func() error {
 		display = make(map[apikey.Tier]string)
@@ -147,7 +147,7 @@ func (s *Store) ReplaceKey(
 ) (NewKey, error) {
 	var key NewKey
 	err := s.write(ctx, actor, orgID, "replace a key", func(tx *transaction) error {
-		// One at a time: of two concurrent replacements each would keep the key that the other created.
+		// Serialized: otherwise each of two concurrent replacements would keep the key that the other created.
 		if err := lockOrganization(ctx, tx, orgID, require); err != nil {
 			return err
 		}

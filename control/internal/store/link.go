@@ -78,8 +78,8 @@ func (s *Store) Link(ctx context.Context, orgID, id string) (l catalog.LinkWithD
 	return l, err
 }
 
-// Deleted returns the change that deleted the link if that was within the last minutes, otherwise the zero Change.
-// Before a caller responds that a link is gone, it must wait for this change, as the deletion did (shared/feed/README.md, C4).
+// Deleted returns the change that deleted the link if that was within the last minutes, otherwise the zero Change. Before a caller responds
+// that a link is gone, it must wait for this change, as the delete did (shared/feed/README.md, C4).
 func (s *Store) Deleted(ctx context.Context, orgID, id string) (c feed.Change, err error) {
 	err = s.snapshot(ctx, "read a deletion", func(tx pgx.Tx) error {
 		var xid uint64
@@ -126,7 +126,8 @@ func (s *Store) DeleteLink(ctx context.Context, actor Actor, orgID string, requi
 	return changed, nil
 }
 
-// DeleteOldLinks deletes the links of the organization that are older than age by the clock of Postgres, and returns their number. ErrNotFound if the organization does not exist.
+// DeleteOldLinks deletes the links of the organization that are older than age by the clock of Postgres, and returns their number. Error:
+// ErrNotFound if the organization does not exist.
 func (s *Store) DeleteOldLinks(ctx context.Context, actor Actor, orgID string, age time.Duration) (deleted int64, changed feed.Change, err error) {
 	err = s.write(ctx, actor, orgID, "delete old links", func(tx *transaction) error {
 		if _, err := lockLinks(ctx, tx, orgID, Unconditional); err != nil {

@@ -74,9 +74,9 @@ type listing struct {
 	where        string
 	arguments    []any
 	filtered     bool
-	searched     bool       // by the index of trigrams
+	searched     bool       // uses the trigram index
 	skip, length int64      // links before the page, and on it
-	found        [][16]byte // the ids of all that match, if they are few and were searched for
+	found        [][16]byte // the ids of all matches, if a search found few
 }
 
 // newListing returns the listing of a filter. rare is the result of [rareWord] for its search.
@@ -118,8 +118,8 @@ func (l *listing) match(condition string, value any) {
 	l.filtered = true
 }
 
-// planned makes Postgres plan each filtered query for its values: their numbers of matches differ too much for one generic plan.
-func (l *listing) planned(arguments []any) []any {
+// withPlan makes Postgres plan each filtered query for its values: their numbers of matches differ too much for one generic plan.
+func (l *listing) withPlan(arguments []any) []any {
 	if !l.filtered {
 		return arguments
 	}
@@ -183,15 +183,15 @@ func (l *listing) count() (sql string, arguments []any) {
 	default:
 		sql = `select u.n, u.n, null::uuid[] from (select ` + usageSQL + ` as n) u`
 	}
-	return sql, l.planned(l.arguments)
+	return sql, l.withPlan(l.arguments)
 }
 
 // page returns the query for the page, given that total of all links match. It selects the ids, with an index-only scan where possible, and
 // reads only the rows on the page.
 func (l *listing) page(all, total int64) (sql string, arguments []any) {
 	chosen, arguments := `select l.id from links l where `+l.where, l.arguments
-	// Few matches are collected and then sorted. With many matches, the first ones in index order are found soon. The planner would have to
-	// guess, and reads a million links for three matches when it guesses wrong.
+	// With few matches, collect and sort them. With many, the first ones in index order are found soon. The planner would have to guess,
+	// and reads a million links for three matches when it guesses wrong.
 	switch inOrder := (l.skip + l.length) * all / max(total, 1); {
 	case l.found != nil:
 		chosen, arguments = `select l.id from links l where l.id = any ($1)`, []any{l.found}
@@ -206,5 +206,5 @@ func (l *listing) page(all, total int64) (sql string, arguments []any) {
 	n := len(arguments)
 	chosen += fmt.Sprintf(` order by l.created_at %[1]s, l.id %[1]s limit $%[2]d offset $%[3]d`, order, n+1, n+2)
 	sql = `select ` + linkColumns + ` from ` + linkTables + ` where l.id = any (array(` + chosen + `)) order by l.created_at desc, l.id desc`
-	return sql, l.planned(append(arguments, length, skip))
+	return sql, l.withPlan(append(arguments, length, skip))
 }

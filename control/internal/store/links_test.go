@@ -292,7 +292,7 @@ func TestSearchAmongManyLinksFindsAllMatches(t *testing.T) {
 	}
 }
 
-func TestTendSearchIndexesFlushesThePendingList(t *testing.T) {
+func TestFlushSearchIndexesEmptiesThePendingList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.exec(`create extension pgstattuple`)
@@ -306,7 +306,7 @@ func TestTendSearchIndexesFlushesThePendingList(t *testing.T) {
 		if before := pending(); before == 0 {
 			t.Errorf("%s: nothing is pending after a create", index)
 		}
-		if err := f.store.TendSearchIndexes(t.Context()); err != nil {
+		if err := f.store.FlushSearchIndexes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if after := pending(); after != 0 {

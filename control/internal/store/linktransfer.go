@@ -69,7 +69,7 @@ type ImportOutcome string
 // The outcomes.
 const (
 	ImportCreated   ImportOutcome = "created"
-	ImportUnchanged ImportOutcome = "unchanged" // the same link is there already
+	ImportUnchanged ImportOutcome = "unchanged" // the same link already exists
 	ImportTaken     ImportOutcome = "taken"     // another link has the short code
 	ImportOverQuota ImportOutcome = "over quota"
 )
@@ -77,7 +77,7 @@ const (
 // ImportedLink is a link of an import.
 type ImportedLink struct {
 	Link catalog.Link
-	// Former is what earlier releases made of the same row of a file, nil when it is the same. If such a link is there, the row is
+	// Former is what earlier releases made of the same row of a file, nil if they made the same link. If Former exists, the row is
 	// ImportUnchanged.
 	Former *catalog.Link
 }
@@ -171,7 +171,7 @@ func sortOut(locked lockedLinks, known map[string]catalog.Link, links []Imported
 	return created, outcomes, nil
 }
 
-// among returns what becomes of the link, given the known ones by code: ImportUnchanged, ImportTaken or ImportCreated.
+// among returns the outcome of the link, given the known ones by code: ImportUnchanged, ImportTaken or ImportCreated.
 func (l ImportedLink) among(known map[string]catalog.Link) (ImportOutcome, error) {
 	outcome := ImportCreated
 	for _, reading := range []*catalog.Link{&l.Link, l.Former} {
@@ -212,7 +212,7 @@ var copiedColumns = []string{
 	"utm_content", "fallback_url", "og_title", "og_description", "og_image_url", "title", "tags", "expiry", "template_id", "params", "is_active",
 }
 
-// copyLinks inserts links none of whose codes is taken. The transaction must have locked them.
+// copyLinks inserts links whose codes are all free. The transaction must have locked them.
 func copyLinks(ctx context.Context, tx *transaction, links []catalog.Link) error {
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"links"}, copiedColumns, pgx.CopyFromSlice(len(links), func(i int) ([]any, error) {
 		return append([]any{links[i].ID, links[i].OrganizationID}, linkArguments(links[i])...), nil

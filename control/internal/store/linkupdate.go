@@ -9,9 +9,9 @@ import (
 	"deeplink/shared/feed"
 )
 
-// UpdateLink applies the patch and returns the row with URL. Errors: that of require, ErrNotFound, ErrDomainNotFound,
-// ErrShortCodeTaken. If the patch changes nothing that edges serve (a new title, or the present values), the returned change is the last one
-// that did, so that a repeated call waits for the same edges as the first one.
+// UpdateLink applies the patch and returns the row with URL. Errors: that of require, ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken. If
+// the patch changes nothing that edges serve (a new title, or the current values), the returned change is the last one that did, so that a
+// repeated call waits for the same edges as the first one.
 func (s *Store) UpdateLink(
 	ctx context.Context, actor Actor, orgID string, require Requirement, id string, p catalog.Patch,
 ) (catalog.Link, feed.Change, error) {
@@ -45,7 +45,7 @@ func (s *Store) UpdateLink(
 func (s *Store) patchLink(
 	ctx context.Context, tx *transaction, orgID string, require Requirement, id string, p catalog.Patch,
 ) (before, after catalog.Link, changedXID uint64, err error) {
-	var wanted catalog.Link // what the patch sets, and nothing else
+	var wanted catalog.Link // only what the patch sets
 	p.Apply(&wanted)
 	var locked lockedLinks
 	var old catalog.LinkWithDomain

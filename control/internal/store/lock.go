@@ -8,10 +8,9 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// Requirement says what a write demands of its organization, for example a feature of its plan. The store calls it with the
-// organization's row as it is under the lock that SetPlan and SetSuspended take too. If it fails, nothing is written, and the write returns
-// an error that wraps its error.
-// A write that passed by the earlier plan is therefore committed before SetPlan returns.
+// Requirement says what a write requires of its organization, for example a feature of its plan. The store calls it with the organization's
+// row, read under the lock that SetPlan and SetSuspended also take. If it fails, nothing is written, and the write returns an error that
+// wraps its error. A write that an earlier plan allowed is therefore committed before SetPlan returns.
 type Requirement func(catalog.Organization) error
 
 // Unconditional is the Requirement of writes that are allowed for every organization: those of operators and of background jobs.
@@ -39,14 +38,15 @@ type lockedLinks struct {
 	used         int64
 }
 
-// queue locks the organization's links in the batch and reads their organization. It reads in a statement of its own: the statement that
-// waits for the lock would return the plan from before it waited. The batch fails with ErrNotFound when the organization does not exist.
+// queue adds to the batch the lock on the organization's links, and a read of the organization. The read is a separate statement: the
+// statement that waits for the lock would return the plan from before the wait. The batch fails with ErrNotFound when the organization does
+// not exist.
 func (l *lockedLinks) queue(batch *pgx.Batch, orgID string) {
 	batch.Queue(lockUsageSQL, orgID).QueryRow(func(row pgx.Row) error { return row.Scan(&l.used) })
 	batch.Queue(organizationByIDSQL, orgID).QueryRow(func(row pgx.Row) error { return row.Scan(organizationFields(&l.organization)...) })
 }
 
-// full reports whether the quota of the plan is used up when more links are created in addition.
+// full reports whether more further links would exceed the quota of the plan.
 func (l *lockedLinks) full(more int64) bool {
 	quota := terms(l.organization).Links
 	return quota != catalog.Unlimited && l.used+more >= quota

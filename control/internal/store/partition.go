@@ -25,8 +25,8 @@ func (s *Store) MakeEventPartitions(ctx context.Context) error {
 	return s.makePartitions(ctx, "make partitions of events", `select make_event_partitions($1)`, partitionsAhead)
 }
 
-// MakeAuditPartitions creates the missing partitions of the audit trail for this month and half a year ahead. Any number of processes may
-// run it at once.
+// MakeAuditPartitions creates the missing partitions of the audit trail for this month and half a year ahead. Several processes may run it
+// concurrently.
 func (s *Store) MakeAuditPartitions(ctx context.Context) error {
 	return s.makePartitions(ctx, "make partitions of the audit trail", `select make_audit_partitions($1)`, auditMonthsAhead)
 }
@@ -54,10 +54,10 @@ const missingEventPartitionsSQL = `
 
 // MissingEventPartitions returns the days from today to a week ahead that have no partition of events.
 func (s *Store) MissingEventPartitions(ctx context.Context) ([]string, error) {
-	return s.texts(ctx, "look at the partitions of events", missingEventPartitionsSQL, partitionsAhead)
+	return s.texts(ctx, "read the partitions of events", missingEventPartitionsSQL, partitionsAhead)
 }
 
-// The first partition has in its name the month before which everything is in it.
+// The name of the first partition has the month before which it holds all entries.
 const missingAuditPartitionsSQL = `
 	select to_char(month, 'YYYY-MM')
 	from generate_series(date_trunc('month', now() at time zone 'UTC'), date_trunc('month', now() at time zone 'UTC') + $1::int * interval '1 month', interval '1 month') month
@@ -68,5 +68,5 @@ const missingAuditPartitionsSQL = `
 
 // MissingAuditPartitions returns the months from this one to half a year ahead that have no partition of the audit trail.
 func (s *Store) MissingAuditPartitions(ctx context.Context) ([]string, error) {
-	return s.texts(ctx, "look at the partitions of the audit trail", missingAuditPartitionsSQL, auditMonthsAhead)
+	return s.texts(ctx, "read the partitions of the audit trail", missingAuditPartitionsSQL, auditMonthsAhead)
 }

@@ -32,7 +32,7 @@ func OpenPool(url string, size int) (*pgxpool.Pool, error) {
 	config.MaxConns = int32(size)
 	config.PingTimeout = pingTimeout
 	config.HealthCheckPeriod = 15 * time.Second
-	// Connections end after a while, so that they move to the new server after a failover or when servers are added.
+	// Connections have a maximum age, so that they move to the new server after a failover or when servers are added.
 	config.MaxConnLifetime = 30 * time.Minute
 	config.MaxConnLifetimeJitter = 5 * time.Minute
 	postgres.BoundConnecting(&config.ConnConfig.Config, connectTimeout)
@@ -46,7 +46,7 @@ func OpenPool(url string, size int) (*pgxpool.Pool, error) {
 		"idle_in_transaction_session_timeout": abandonedAfter,
 		// JIT is off: compilation costs more than it saves on list queries.
 		"jit": "off",
-		// With less memory, the bitmap of a search keeps only pages, and Postgres checks every row on them again.
+		// With less memory, the bitmap of a search becomes lossy, and Postgres rechecks every row of its pages.
 		"work_mem": "16MB",
 	} {
 		if _, set := config.ConnConfig.RuntimeParams[name]; !set {

@@ -29,8 +29,8 @@ func (s *Store) Point(ctx context.Context) (point feed.Point, err error) {
 
 // Purged is the result of one step of a purge.
 type Purged struct {
-	Rows int64 // how many it deleted
-	// Done: there is nothing more to delete for now.
+	Rows int64 // number of deleted rows
+	// Done: nothing more to delete for now.
 	Done bool
 }
 
@@ -69,7 +69,7 @@ func (p *portion) size(most int64) int64 {
 	return p.n
 }
 
-// adapt returns nil for a statement that timed out and of which a smaller one may succeed.
+// adapt returns nil for a statement that timed out and can be retried with fewer rows.
 func (p *portion) adapt(err error, most int64) error {
 	switch {
 	case err == nil:
@@ -81,28 +81,29 @@ func (p *portion) adapt(err error, most int64) error {
 	return err
 }
 
-// errSmaller: the statement timed out, and the next one is smaller.
+// errSmaller: the statement timed out, and the next one will be smaller.
 var errSmaller = errors.New("the next statement is smaller")
 
-// Sweep is the state of a purge that walks the table by pages: each step reads the next pages, so that its cost depends neither on the
-// number of rows to delete nor on dead rows that wait for vacuum, as an index scan's would. The zero Sweep starts with the first page. It is
-// not safe for concurrent use.
+// Sweep is the state of a purge that walks the table by pages: each step reads the next pages. Unlike an index scan, its cost depends
+// neither on the number of rows to delete nor on dead rows that wait for vacuum. The zero Sweep starts with the first page. It is not safe
+// for concurrent use.
 type Sweep struct {
-	page  int64 // the next one
+	page  int64 // the next page
 	pages portion
 }
 
-// sweptPages is how many pages a step looks at. They hold at most some 60,000 rows.
+// sweptPages is the number of pages per step. They hold at most about 60,000 rows.
 const sweptPages = 500
 
-// sweepSQL is the statement of a sweep. $1 and $2 are places, and the condition begins with $3. It may name the row t.
+// sweepSQL is the statement of a sweep. $1 and $2 are positions, and the parameters of the condition start with $3. It may refer to the row
+// as t.
 func sweepSQL(table, condition string) string {
 	return `
 	with gone as (delete from ` + table + ` t where ctid >= $1::text::tid and ctid < $2::text::tid and ` + condition + ` returning 1)
 	select count(*), pg_relation_size('` + table + `') / current_setting('block_size')::bigint from gone`
 }
 
-// sweep does one step. Done: those were the last pages, and the next step begins with the first.
+// sweep does one step. Done: it reached the last page, and the next step starts with the first.
 func (s *Store) sweep(ctx context.Context, what, sql string, at *Sweep, arguments ...any) (done Purged, err error) {
 	place := func(page int64) string { return fmt.Sprintf("(%d,0)", page) }
 	end := at.page + at.pages.size(sweptPages)
@@ -115,7 +116,7 @@ func (s *Store) sweep(ctx context.Context, what, sql string, at *Sweep, argument
 		return Purged{}, err
 	}
 	at.page = end
-	// Rows added after the last page meanwhile are not old.
+	// Rows that were added behind the last page meanwhile are not old.
 	if end >= pages {
 		at.page, done.Done = 0, true
 	}
@@ -135,9 +136,9 @@ var (
 		and not exists (select from devices d where d.organization_id = t.organization_id and d.user_id collate "C" = t.user_id)`)
 )
 
-// PurgeChanges deletes, of the next pages, the changes that were finished before everything which ran at the time of the point, unless the
-// database's history is another one by now. Any number of processes may run it at once, each with its own sweep; so may they the other
-// purges.
+// PurgeChanges deletes, from the next pages, the changes that were finished before every transaction that ran at the time of the point,
+// unless the database's history has changed since. This and the other purges may run in several processes concurrently, each with its own
+// sweep.
 func (s *Store) PurgeChanges(ctx context.Context, at *Sweep, point feed.Point) (Purged, error) {
 	return s.sweep(ctx, "changes", purgeChangesSQL, at, point.Snapshot.Xmin(), point.History)
 }
@@ -147,29 +148,29 @@ func (s *Store) PurgeDeletedLinks(ctx context.Context, at *Sweep, point feed.Poi
 	return s.sweep(ctx, "deleted links", purgeDeletedLinksSQL, at, point.Snapshot.Xmin(), point.History)
 }
 
-// PurgeDevices deletes, of the next pages, the devices that were not used for retention.
+// PurgeDevices deletes, from the next pages, the devices that were not used for retention.
 func (s *Store) PurgeDevices(ctx context.Context, at *Sweep, retention time.Duration) (Purged, error) {
 	return s.sweep(ctx, "devices", purgeDevicesSQL, at, retention)
 }
 
-// PurgeIdentities deletes, of the next pages, the users that were not named for retention and have no device.
+// PurgeIdentities deletes, from the next pages, the users that were not identified for retention and have no device.
 func (s *Store) PurgeIdentities(ctx context.Context, at *Sweep, retention time.Duration) (Purged, error) {
 	return s.sweep(ctx, "identities", purgeIdentitiesSQL, at, retention)
 }
 
-// Cursor is the state of a purge that deletes rows by their time, the oldest first: each step goes on where the one before ended, and does
-// not pass the dead rows before it. The zero Cursor begins with the oldest row. It is for one goroutine.
+// Cursor is the state of a purge that deletes rows by their time, the oldest first. Each step continues where the last one ended, and so
+// skips the dead rows before it. The zero Cursor starts with the oldest row. It is not safe for concurrent use.
 type Cursor struct {
 	at   time.Time
 	rows portion
 }
 
-// purgedRows is how many rows a step deletes at most.
+// purgedRows is the maximum number of rows per step.
 const purgedRows = 10_000
 
-// cursorSQL is the statement of a purge by time, for rows older than $1. The rows are deleted by their places: by their keys Postgres may
-// take a second look at the whole table. What is counted first is what was found: others who purge at the same time may have deleted some
-// of it, and still there may be more.
+// cursorSQL is the statement of a purge by time, for rows older than $1. It deletes rows by ctid: by their keys, Postgres might scan the
+// whole table a second time. It first counts the rows that it found, because a concurrent purge may have deleted some of them, and more may
+// follow.
 func cursorSQL(table, column string) string {
 	return `
 	with old as materialized (
@@ -184,11 +185,10 @@ var (
 	purgeRedemptionsSQL = cursorSQL("match_redemptions", "matched_at")
 )
 
-// redemptionsKept is how long spent match tokens are remembered. The margin of an hour over the 24 that a token is valid for is for clocks
-// that differ.
+// redemptionsKept is how long spent match tokens are kept. A token is valid for 24 hours; the additional hour allows for different clocks.
 const redemptionsKept = 25 * time.Hour
 
-// byTime does one step. Done: fewer rows are left than fit into a step, and they were deleted.
+// byTime does one step. Done: fewer rows were left than the maximum of a step, and they were deleted.
 func (s *Store) byTime(ctx context.Context, what, sql string, from *Cursor, age time.Duration) (done Purged, err error) {
 	limit := from.rows.size(purgedRows)
 	var found int64
@@ -207,12 +207,12 @@ func (s *Store) byTime(ctx context.Context, what, sql string, from *Cursor, age 
 	return done, nil
 }
 
-// PurgeSessions deletes some of the sessions that began longer ago than retention.
+// PurgeSessions deletes some of the sessions that started longer ago than retention.
 func (s *Store) PurgeSessions(ctx context.Context, from *Cursor, retention time.Duration) (Purged, error) {
 	return s.byTime(ctx, "sessions", purgeSessionsSQL, from, retention)
 }
 
-// PurgeEventIDs deletes some of the ids of events that need not be remembered any more.
+// PurgeEventIDs deletes some of the ids of events that are older than dedupWindow.
 func (s *Store) PurgeEventIDs(ctx context.Context, from *Cursor) (Purged, error) {
 	return s.byTime(ctx, "ids of events", purgeEventIDsSQL, from, dedupWindow)
 }
@@ -222,8 +222,8 @@ func (s *Store) PurgeRedemptions(ctx context.Context, from *Cursor) (Purged, err
 	return s.byTime(ctx, "redemptions", purgeRedemptionsSQL, from, redemptionsKept)
 }
 
-// dropPatience is how long the drop of a partition is tried again while somebody reads it. What reads it for longer is an export, and the
-// next round comes in a minute.
+// dropPatience is how long the drop of a partition is retried while a query reads it. A query that reads it for longer is an export, and
+// the next round starts in a minute.
 const dropPatience = 2 * time.Second
 
 // drop runs a function that drops at most one partition, and returns how much it deleted.
@@ -233,29 +233,29 @@ func (s *Store) drop(ctx context.Context, what, sql string, arguments []any) (do
 	return done, err
 }
 
-// PurgeEvents drops the oldest day of events if all of it is older than retention, a day at least. Events go by whole days (UTC). It fails
-// when somebody reads that day, as an export does.
+// PurgeEvents drops the oldest day of events if all of it is older than retention, which is at least a day. Days are in UTC. It fails while
+// a query, such as an export, reads that day.
 func (s *Store) PurgeEvents(ctx context.Context, retention time.Duration) (Purged, error) {
 	return s.drop(ctx, "events", `select drop_event_partitions($1)`, []any{retention})
 }
 
 // PurgeAuditLog drops the oldest month of the audit trail if all of it is older than 400 days. Otherwise it deletes such entries from a
-// random portion of what was written before the trail had months. It fails when somebody reads that month.
+// random portion of the partition that predates the monthly ones. It fails while a query reads that month.
 func (s *Store) PurgeAuditLog(ctx context.Context) (Purged, error) {
 	return s.drop(ctx, "the audit trail", `select purge_audit_log()`, nil)
 }
 
 const purgeAuditEntriesSQL = `select deleted, pages from purge_audit_entries($1::text::tid, $2::text::tid)`
 
-// PurgeAuditEntries deletes, of the next pages, the entries older than 400 days from what was written before the trail had months.
+// PurgeAuditEntries deletes, from the next pages, the entries older than 400 days of the partition that predates the monthly ones.
 func (s *Store) PurgeAuditEntries(ctx context.Context, at *Sweep) (Purged, error) {
 	return s.sweep(ctx, "the audit trail", purgeAuditEntriesSQL, at)
 }
 
-// TendSearchIndexes puts what is new in links into the search indexes, so that no create has to and searches need not look through
-// it. Any number of processes may run it at once.
-func (s *Store) TendSearchIndexes(ctx context.Context) error {
-	return retry("tend the search indexes", func() error {
+// FlushSearchIndexes moves new links from the pending lists of the search indexes into the indexes, so that no create has to, and searches
+// need not scan the lists. Several processes may run it concurrently.
+func (s *Store) FlushSearchIndexes(ctx context.Context) error {
+	return retry("flush the search indexes", func() error {
 		_, err := s.pool.Exec(ctx, `select tend_search_indexes()`)
 		return err
 	})

@@ -12,9 +12,9 @@ import (
 	"deeplink/shared/postgres"
 )
 
-// transaction is a write transaction of an actor. "begin" is sent with its first batch and "commit" with its last, so that neither takes a
-// round trip of its own: other writers of the organization wait for every round trip between its locks and its commit. It must not be
-// used after finish, and not by two goroutines at once.
+// transaction is a write transaction of an actor. "begin" is sent with its first batch and "commit" with its last, so that neither takes an
+// extra round trip: other writers of the organization wait for every round trip between its locks and its commit. It must not be used after
+// finish, and is not safe for concurrent use.
 type transaction struct {
 	conn  *pgx.Conn
 	actor Actor
@@ -84,7 +84,7 @@ func (tx *transaction) rollback(ctx context.Context) {
 	_, _ = tx.conn.Exec(ctx, "rollback")
 }
 
-// begin starts the transaction in a round trip of its own, for a first statement that is not in a batch.
+// begin starts the transaction in an extra round trip, for a first statement that is not in a batch.
 func (tx *transaction) begin(ctx context.Context) error {
 	if tx.finished {
 		return errFinished
@@ -117,7 +117,7 @@ func (tx *transaction) send(ctx context.Context, batch *pgx.Batch) pgx.BatchResu
 	return tx.conn.SendBatch(ctx, &first)
 }
 
-// Exec runs a statement in a round trip of its own.
+// Exec runs a statement in an extra round trip.
 func (tx *transaction) Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error) {
 	if err := tx.begin(ctx); err != nil {
 		return pgconn.CommandTag{}, err
@@ -125,7 +125,7 @@ func (tx *transaction) Exec(ctx context.Context, sql string, arguments ...any) (
 	return tx.conn.Exec(ctx, sql, arguments...)
 }
 
-// Query runs a query in a round trip of its own.
+// Query runs a query in an extra round trip.
 func (tx *transaction) Query(ctx context.Context, sql string, arguments ...any) (pgx.Rows, error) {
 	if err := tx.begin(ctx); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (tx *transaction) Query(ctx context.Context, sql string, arguments ...any) 
 	return tx.conn.Query(ctx, sql, arguments...)
 }
 
-// QueryRow runs a query for one row in a round trip of its own.
+// QueryRow runs a query for one row in an extra round trip.
 func (tx *transaction) QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row {
 	if err := tx.begin(ctx); err != nil {
 		return failedRow{err}
@@ -141,7 +141,7 @@ func (tx *transaction) QueryRow(ctx context.Context, sql string, arguments ...an
 	return tx.conn.QueryRow(ctx, sql, arguments...)
 }
 
-// failedRow is the row of a query that was not sent.
+// failedRow is the row of a query that could not be sent.
 type failedRow struct{ err error }
 
 func (r failedRow) Scan(...any) error { return r.err }
@@ -162,8 +162,8 @@ func (tx *transaction) finish(ctx context.Context, e entry) (c feed.Change, err 
 }
 
 // finishBatch is finish in the round trip of the transaction's last batch. Either all of its statements and the entry are committed, or
-// none is: Postgres skips what follows a failed statement, the commit included. To Postgres a missing row is not a failure, so it does not
-// prevent the commit: check for it in an earlier batch.
+// none is: after a failed statement Postgres skips the rest of the batch, including the commit. For Postgres a missing row is not a
+// failure, so it does not prevent the commit: check for it in an earlier batch.
 func (tx *transaction) finishBatch(ctx context.Context, batch *pgx.Batch, e entry) (c feed.Change, err error) {
 	queueChange(batch, &c)
 	err = tx.commit(ctx, batch, e)
