@@ -25,7 +25,7 @@ var (
 	white  = qr.Color{0xff, 0xff, 0xff}
 )
 
-// kinds are both pictures of a text, as a camera would see them.
+// kinds are both images of a text, as a camera would see them.
 var kinds = map[string]func(text string, o qr.Options) (image.Image, error){
 	"PNG": func(text string, o qr.Options) (image.Image, error) {
 		file, err := qr.PNG(text, o)
@@ -127,9 +127,9 @@ func parseFill(s string) (color.Color, error) {
 	return color.RGBA{c[0], c[1], c[2], 0xff}, nil
 }
 
-// read decodes a picture, by searching for the code as in a photograph, or knowing that there is nothing else.
-func read(picture image.Image, search gozxing.DecodeHintType) (text string, level qr.Level, err error) {
-	bitmap, err := gozxing.NewBinaryBitmapFromImage(picture)
+// read decodes an image, by searching for the code as in a photograph, or in the knowledge that the image contains nothing else.
+func read(img image.Image, search gozxing.DecodeHintType) (text string, level qr.Level, err error) {
+	bitmap, err := gozxing.NewBinaryBitmapFromImage(img)
 	if err != nil {
 		return "", "", err
 	}
@@ -144,14 +144,14 @@ func read(picture image.Image, search gozxing.DecodeHintType) (text string, leve
 	return result.GetText(), qr.Level(letter), nil
 }
 
-// framed puts a picture on a larger one of its background, as a page around it does.
-func framed(picture image.Image, background qr.Color) image.Image {
-	size := picture.Bounds().Dx()
+// framed draws an image on a larger one of its background color, like a surrounding page.
+func framed(img image.Image, background qr.Color) image.Image {
+	size := img.Bounds().Dx()
 	edge := size / 5
 	page := image.NewRGBA(image.Rect(0, 0, size+2*edge, size+2*edge))
 	surround := image.NewUniform(color.RGBA{background[0], background[1], background[2], 0xff})
 	draw.Draw(page, page.Bounds(), surround, image.Point{}, draw.Src)
-	draw.Draw(page, picture.Bounds().Add(image.Pt(edge, edge)), picture, image.Point{}, draw.Src)
+	draw.Draw(page, img.Bounds().Add(image.Pt(edge, edge)), img, image.Point{}, draw.Src)
 	return page
 }
 
@@ -163,7 +163,7 @@ func TestImagesDecodeToTheirText(t *testing.T) {
 		"https://links.example.com/ab12/" + strings.Repeat("Aa0_-", 12) + "?utm=é",
 		strings.Repeat("1234567890", 15),
 	}
-	for kind, picture := range kinds {
+	for kind, render := range kinds {
 		for _, level := range levels {
 			t.Run(kind+" "+string(level), func(t *testing.T) {
 				t.Parallel()
@@ -171,7 +171,7 @@ func TestImagesDecodeToTheirText(t *testing.T) {
 					for _, size := range []int{128, 301} {
 						for _, margin := range []int{0, 5} {
 							o := qr.Options{Size: size, Level: level, Margin: margin, Background: white}
-							check(t, text, o, picture, gozxing.DecodeHintType_TRY_HARDER)
+							check(t, text, o, render, gozxing.DecodeHintType_TRY_HARDER)
 						}
 					}
 				}
@@ -181,10 +181,10 @@ func TestImagesDecodeToTheirText(t *testing.T) {
 }
 
 func check(
-	t *testing.T, text string, o qr.Options, picture func(string, qr.Options) (image.Image, error), search gozxing.DecodeHintType,
+	t *testing.T, text string, o qr.Options, render func(string, qr.Options) (image.Image, error), search gozxing.DecodeHintType,
 ) {
 	t.Helper()
-	image, err := picture(text, o)
+	image, err := render(text, o)
 	if err != nil {
 		t.Errorf("%q %+v: %v", text, o, err)
 		return
@@ -197,14 +197,14 @@ func check(
 // The reader does not find every large code in a photograph, so here it is told where to look.
 func TestImagesOfEveryLengthDecode(t *testing.T) {
 	t.Parallel()
-	for kind, picture := range kinds {
+	for kind, render := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			o := qr.Defaults()
 			o.Size = 300
 			for length := 1; length <= 1000; length += 83 {
 				o.Level = levels[length%len(levels)]
-				check(t, strings.Repeat("aB3-", 250)[:length], o, picture, gozxing.DecodeHintType_PURE_BARCODE)
+				check(t, strings.Repeat("aB3-", 250)[:length], o, render, gozxing.DecodeHintType_PURE_BARCODE)
 			}
 		})
 	}
@@ -215,9 +215,9 @@ func TestImagesHaveTheColorsOfTheOptions(t *testing.T) {
 	o := qr.Defaults()
 	o.Size = 200
 	o.Foreground, o.Background = qr.Color{0x12, 0x34, 0x56}, qr.Color{0xfe, 0xdc, 0xba}
-	for kind, picture := range kinds {
-		check(t, "https://l.example/abcd/x", o, picture, gozxing.DecodeHintType_TRY_HARDER)
-		image, err := picture("https://l.example/abcd/x", o)
+	for kind, render := range kinds {
+		check(t, "https://l.example/abcd/x", o, render, gozxing.DecodeHintType_TRY_HARDER)
+		image, err := render("https://l.example/abcd/x", o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,30 +240,30 @@ func TestPNGHasItsSizeAndEqualModulesInTheMiddle(t *testing.T) {
 		for _, margin := range []int{0, 3, qr.MaxMargin} {
 			o := qr.Defaults()
 			o.Size, o.Margin = size, margin
-			picture, err := kinds["PNG"](text, o)
+			img, err := kinds["PNG"](text, o)
 			if err != nil {
 				t.Fatalf("%+v: %v", o, err)
 			}
-			if picture.Bounds() != image.Rect(0, 0, size, size) {
-				t.Errorf("%+v: bounds %s", o, picture.Bounds())
+			if img.Bounds() != image.Rect(0, 0, size, size) {
+				t.Errorf("%+v: bounds %s", o, img.Bounds())
 			}
 			scale := size / (modules + 2*margin)
 			left := (size - scale*modules) / 2
 			for y := range size {
 				for x := range size {
 					inside := image.Pt(x, y).In(image.Rect(left, left, left+scale*modules, left+scale*modules))
-					dark := isDark(picture.At(x, y))
+					dark := isDark(img.At(x, y))
 					if !inside && dark {
 						t.Fatalf("%+v: pixel %d,%d outside of the code is dark", o, x, y)
 					}
-					corner := picture.At(x-(x-left)%scale, y-(y-left)%scale)
+					corner := img.At(x-(x-left)%scale, y-(y-left)%scale)
 					if inside && dark != isDark(corner) {
 						t.Fatalf("%+v: pixel %d,%d differs from the rest of its module", o, x, y)
 					}
 				}
 			}
 			// The corner of the finder pattern.
-			if !isDark(picture.At(left, left)) {
+			if !isDark(img.At(left, left)) {
 				t.Errorf("%+v: the code does not begin at %d", o, left)
 			}
 		}
@@ -314,12 +314,12 @@ func TestInvalidTextOrOptionsReturnAnError(t *testing.T) {
 		"wide margin":       {"x", changed(func(o *qr.Options) { o.Margin = 17 }), qr.ErrOptions},
 		"level":             {"x", changed(func(o *qr.Options) { o.Level = "m" }), qr.ErrOptions},
 	} {
-		for kind, picture := range kinds {
+		for kind, render := range kinds {
 			expected := test.expected
 			if kind == "SVG" && expected == qr.ErrSize {
 				expected = nil // its modules need no whole pixels
 			}
-			if _, err := picture(test.text, test.options); !errors.Is(err, expected) {
+			if _, err := render(test.text, test.options); !errors.Is(err, expected) {
 				t.Errorf("%s: %s: got %v, expected %v", name, kind, err, expected)
 			}
 		}
@@ -361,8 +361,8 @@ func FuzzSVGAndPNGAgree(f *testing.F) {
 		if _, err := rasterize(svg); err != nil {
 			t.Fatalf("%q %+v: %v", text, o, err)
 		}
-		if picture, err := png.DecodeConfig(bytes.NewReader(file)); err != nil || picture.Width != size || picture.Height != size {
-			t.Fatalf("%q %+v: %+v, %v", text, o, picture, err)
+		if img, err := png.DecodeConfig(bytes.NewReader(file)); err != nil || img.Width != size || img.Height != size {
+			t.Fatalf("%q %+v: %+v, %v", text, o, img, err)
 		}
 	})
 }

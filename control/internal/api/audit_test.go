@@ -17,7 +17,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// audited is an entry of the trail, as a reader of the JSON has it.
+// audited is an entry of the audit trail, as a client reads it from the JSON.
 type audited struct {
 	ID, Action string
 	At         time.Time
@@ -35,7 +35,7 @@ type auditReply struct {
 	Total, Page, Limit int
 }
 
-// audit returns the trail, the newest first.
+// audit returns the trail, newest first.
 func (c *client) audit(query string) auditReply {
 	c.T.Helper()
 	r := c.Do("GET", "/portal/audit-log"+query, "")
@@ -45,8 +45,8 @@ func (c *client) audit(query string) auditReply {
 	return testenv.DecodeReply[auditReply](c.T, r)
 }
 
-// TestEveryChangingRequestIsAuditedAndNoOtherIs sends a change and a refused one to every route that changes something, with each
-// credential that it takes.
+// TestEveryChangingRequestIsAuditedAndNoOtherIs sends an accepted and a rejected change to every route that changes data, with each kind of
+// credential that the route accepts.
 func TestEveryChangingRequestIsAuditedAndNoOtherIs(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -56,7 +56,7 @@ func TestEveryChangingRequestIsAuditedAndNoOtherIs(t *testing.T) {
 	owner, server := p.as(control, o, "owner"), control.client(*o.ServerKey)
 	owner.From, server.From = nil, nil
 
-	var expected []string // the oldest first
+	var expected []string // oldest first
 	secrets := []string{*o.ServerKey, *o.ClientKey}
 	addressed := 0
 	send := func(c *client, method, path, body string, status int, action string) reply {
@@ -124,7 +124,7 @@ func TestEveryChangingRequestIsAuditedAndNoOtherIs(t *testing.T) {
 	if diff := cmp.Diff(expected, got); diff != "" {
 		t.Errorf("(-done +recorded):\n%s", diff)
 	}
-	// Nothing is missing above: each route that changes something was there.
+	// The test must cover every route that changes data.
 	changing := map[string]bool{}
 	for _, route := range testServer(new(logBuffer)).routes() {
 		ours := strings.HasPrefix(route.Path, "/links") || strings.HasPrefix(route.Path, "/portal")
@@ -133,19 +133,19 @@ func TestEveryChangingRequestIsAuditedAndNoOtherIs(t *testing.T) {
 		}
 	}
 	if len(changing) != 12 {
-		t.Errorf("%d routes change something, 12 are in this test: %v", len(changing), changing)
+		t.Errorf("%d routes change data, 12 are in this test: %v", len(changing), changing)
 	}
 	control.Stop()
 	checkChangesLogged(t, control.Log.String(), o.ID, trail.Data)
 	text, log := fmt.Sprint(string(jsonOf(t, trail))), control.Log.String()
 	for _, secret := range append(secrets, "hidden", owner.Key) {
 		if strings.Contains(text, secret) || strings.Contains(log, secret) {
-			t.Errorf("%q is in the trail (%t) or in the log", secret, strings.Contains(text, secret))
+			t.Errorf("%q is in the trail (%t) or the log", secret, strings.Contains(text, secret))
 		}
 	}
 }
 
-// checkChangesLogged demands a line for each entry of the trail, in order, by its id, and no other.
+// checkChangesLogged expects one log line for each audit entry, in order, with its id, and no others.
 func checkChangesLogged(t *testing.T, log, organization string, trail []audited) {
 	t.Helper()
 	var expected, got []string
@@ -192,9 +192,9 @@ func TestAuditTrailIsPaged(t *testing.T) {
 	o := w.Tenant(catalog.Growth)
 	c := p.as(p.serve(), o, "admin")
 	if empty := strings.TrimSpace(string(c.Do("GET", "/portal/audit-log", "").Body)); empty != `{"data":[],"total":0,"page":1,"limit":20}` {
-		t.Errorf("at first: %s", empty)
+		t.Errorf("first page: %s", empty)
 	}
-	var ids []string // the newest first
+	var ids []string // newest first
 	for range 5 {
 		ids = append([]string{testenv.DecodeReply[catalog.Link](t, c.Do("POST", "/portal/links", `{"path":"/a"}`)).ID}, ids...)
 	}

@@ -87,7 +87,7 @@ func TestEveryLinkRouteWantsAServerKeyOfAPlanThatHasThem(t *testing.T) {
 				t.Errorf("%s: %s %s: WWW-Authenticate %q with %d", test.name, route.method, route.path, challenge, r.Status)
 			}
 			if test.status == 401 && route.method != "HEAD" && r.Message() != "Missing or invalid credential." {
-				t.Errorf("%s: message %q tells 401s apart", test.name, r.Message())
+				t.Errorf("%s: message %q distinguishes causes of 401", test.name, r.Message())
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func TestKeyInItsGraceWorksAndThenStops(t *testing.T) {
 	organization := w.Organization(catalog.Growth)
 	old := *organization.ServerKey
 	p := w.serve()
-	fresh := w.APIKey(organization.ID, apikey.Server) // leaves the old one an hour
+	fresh := w.APIKey(organization.ID, apikey.Server) // keeps the old key for an hour
 	for _, key := range []string{old, fresh} {
 		if r := p.client(key).Do("GET", "/links", ""); r.Status != http.StatusOK {
 			t.Errorf("%s, expected both keys to work", r)
@@ -114,11 +114,11 @@ func TestKeyInItsGraceWorksAndThenStops(t *testing.T) {
 	}
 	w.Exec(`update api_keys set valid_until = now() where valid_until is not null`)
 	if r := p.client(old).Do("GET", "/links", ""); r.Status != http.StatusUnauthorized {
-		t.Errorf("%s, expected 401 once the grace is over", r)
+		t.Errorf("%s, expected 401 after the grace period", r)
 	}
 }
 
-// TestChecksComeInTheirOrder has two offences in each request: the response is for the one that control checks first.
+// Each request has two faults: the response must be for the one that control checks first.
 func TestChecksComeInTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -178,7 +178,7 @@ func TestChecksComeInTheirOrder(t *testing.T) {
 		t.Errorf("%s, expected feature api_access", feature)
 	}
 
-	// Tier before the rate limit, the rate limit before plan and validation: more requests than the limit allows.
+	// Tier before the rate limit, the rate limit before plan and validation: send more requests than the limit allows.
 	foreign := p.client(*featureless.ClientKey)
 	for range 20 {
 		if counts, _ := burst(10, func(int) reply { return foreign.Do("POST", "/links", `{`) }); counts[http.StatusForbidden] != 10 {
@@ -202,8 +202,8 @@ func TestChecksComeInTheirOrder(t *testing.T) {
 func TestJunkKeysCostNoQuery(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	// Without Postgres at this address, every query is a 503.
-	w.DB = &testkit.Database{ControlURL: "postgres://nobody@127.0.0.1:1/nothing"}
+	// No Postgres listens at this address, so every query fails with 503.
+	w.DB = &testkit.Database{ControlURL: "postgres://none@127.0.0.1:1/none"}
 	p := w.serve()
 	await(t, "the API", func() error {
 		_, err := p.client("").Try("GET", "/healthz", "")
@@ -217,6 +217,6 @@ func TestJunkKeysCostNoQuery(t *testing.T) {
 		t.Errorf("%s, expected 503: Postgres is down", r)
 	}
 	if !strings.Contains(p.Log.String(), r.Header.Get("X-Request-Id")) || strings.Contains(string(r.Body), "127.0.0.1") {
-		t.Errorf("%s, expected the cause in the log alone:\n%s", r, p.Log)
+		t.Errorf("%s, expected the cause only in the log:\n%s", r, p.Log)
 	}
 }

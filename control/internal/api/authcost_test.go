@@ -24,7 +24,7 @@ import (
 	"deeplink/shared/ratelimit"
 )
 
-// statementsSent notes what is asked of Postgres.
+// statementsSent records the statements that are sent to Postgres.
 type statementsSent struct {
 	mu  sync.Mutex
 	sql []string
@@ -67,7 +67,7 @@ func (s *statementsSent) take() []string {
 	return sql
 }
 
-// traced returns a store whose statements are noted.
+// traced returns a store whose statements are recorded.
 func (w *testEnv) traced() (*store.Store, *statementsSent) {
 	w.T.Helper()
 	asked := new(statementsSent)
@@ -76,7 +76,7 @@ func (w *testEnv) traced() (*store.Store, *statementsSent) {
 		w.T.Fatal(err)
 	}
 	config.ConnConfig.Tracer = asked
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would be a statement
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a ping would be an additional statement
 	pool, err := pgxpool.NewWithConfig(w.T.Context(), config)
 	if err != nil {
 		w.T.Fatal(err)
@@ -85,7 +85,7 @@ func (w *testEnv) traced() (*store.Store, *statementsSent) {
 	return store.New(pool, testLinkBase), asked
 }
 
-// TestReadingALinkTakesOneRoundTrip looks at a good key: the link comes with it.
+// With a valid key, the link is read in the same round trip.
 func TestReadingALinkTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -103,7 +103,7 @@ func TestReadingALinkTakesOneRoundTrip(t *testing.T) {
 	s := testServer(io.Discard)
 	s.Store, s.keys, s.limiter = traced, keyguard.New(traced.ValidKeys), ratelimit.New(ratelimit.NewRedis(counter, limitPrefix), ratelimit.LinkReads)
 	router := chi.NewRouter()
-	router.Use(requestID, s.observeAll, s.recoverer)
+	router.Use(requestID, s.withAccessLog, s.recoverer)
 	router.Get("/links/{id}", s.handle(s.withKey(s.keyAndLink, apikey.Server, ratelimit.LinkReads, s.getLink)))
 	request := httptest.NewRequest("GET", "/links/"+link.ID, nil)
 	request.Header.Set("Authorization", "Bearer "+*organization.ServerKey)
@@ -115,8 +115,8 @@ func TestReadingALinkTakesOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestWrongKeysCostTheSame counts the work instead of its time: every key that has the form of one is refused after the same query, in the
-// same words.
+// TestWrongKeysCostTheSame counts queries instead of measuring time: control rejects every well-formed key after the same query, with the
+// same message.
 func TestWrongKeysCostTheSame(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -148,10 +148,10 @@ func TestWrongKeysCostTheSame(t *testing.T) {
 	} {
 		t.Run(route.pattern, func(t *testing.T) {
 			router := chi.NewRouter()
-			router.Use(requestID, s.observeAll, s.recoverer)
+			router.Use(requestID, s.withAccessLog, s.recoverer)
 			router.Get(route.pattern, s.handle(s.withKey(route.look, apikey.Server, ratelimit.LinkReads,
 				func(*requestState, *http.Request, catalog.Organization) error {
-					t.Error("a wrong key was let through")
+					t.Error("a wrong key was accepted")
 					return nil
 				})))
 			refusal := func(key string) (got envelope.Envelope, sql []string) {
@@ -182,11 +182,11 @@ func TestWrongKeysCostTheSame(t *testing.T) {
 					}
 				}
 			}
-			_, single := refusal(apikey.New(apikey.Server)) // also for what connecting takes
+			_, single := refusal(apikey.New(apikey.Server)) // also for the statements of connecting
 			_, single = refusal(apikey.New(apikey.Server))
 			check("with lookups left", refusal)
 			check("with no lookups left", func(key string) (got envelope.Envelope, sql []string) {
-				for range keyguard.AddressLookups { // those that are left, and those that came back meanwhile
+				for range keyguard.AddressLookups { // those that are left, and those that were refilled meanwhile
 					if got, sql = refusal(key); !slices.Equal(sql, single) {
 						break
 					}

@@ -14,7 +14,7 @@ import (
 	"deeplink/shared/requestid"
 )
 
-// patient repeats a request for as long as it is rate limited.
+// patient repeats a request while it is rate limited.
 func (c *client) patient(method, path, body string) reply {
 	c.T.Helper()
 	for {
@@ -41,7 +41,7 @@ func TestDocumentedBoundsAreThoseOfTheAPI(t *testing.T) {
 		t.Helper()
 		checked++
 		r := c.patient(method, path, body)
-		// 409: an earlier attempt has the short code, so its form is valid.
+		// 409: an earlier attempt used the short code, so its form is valid.
 		if good && r.Status >= 300 && r.Status != http.StatusConflict {
 			t.Errorf("%s: %s %.120s: %s, expected to pass", name, method, body, r)
 		}
@@ -100,18 +100,18 @@ func TestDocumentedRequestIDsAreThoseOfTheAPI(t *testing.T) {
 		"envelope": doc.Components.Schemas["Error"].Value.Properties["requestId"].Value,
 	} {
 		if schema.Pattern != allowed.Pattern || schema.MinLength != allowed.MinLength || schema.MaxLength == nil || *schema.MaxLength != *allowed.MaxLength {
-			t.Errorf("%s: pattern %q, expected that of the request, %q, with its bounds", header, schema.Pattern, allowed.Pattern)
+			t.Errorf("%s: pattern %q, expected the pattern and bounds of the request, %q", header, schema.Pattern, allowed.Pattern)
 		}
 	}
 	for _, id := range []string{"a", "a b", "~!", `"a": \`, repeat("a", 255), repeat("a", 256), "a\tb", "é", "a\xff"} {
 		documented := allowed.VisitJSON(id) == nil
 		if got := c.Do("GET", "/healthz", "", requestid.Header, id).Header.Get(requestid.Header); (got == id) != documented {
-			t.Errorf("X-Request-Id %q: %q came back, by the document it is allowed: %v", id, got, documented)
+			t.Errorf("X-Request-Id %q: got %q back; allowed by the document: %v", id, got, documented)
 		}
 	}
 }
 
-// member is a body with one more member than path.
+// member returns a body with path and one more member.
 func member(name, value string) string {
 	if name == "path" {
 		return `{"path":` + value + `}`
@@ -124,7 +124,7 @@ type attempt struct {
 	name, body, field string
 }
 
-// attempts are values at and beyond each bound of a property.
+// attempts returns values at and beyond each bound of a property.
 func attempts(t *testing.T, name string, schema *openapi3.Schema) (all []attempt) {
 	t.Helper()
 	try := func(good bool, what, value string) {
@@ -202,7 +202,7 @@ func nonNull(schema *openapi3.Schema) (other *openapi3.Schema, nullable bool) {
 	return schema, schema.Type.Includes("null")
 }
 
-// queryAttempts are values of a query parameter at and beyond its bounds.
+// queryAttempts returns values of a query parameter at and beyond its bounds.
 func queryAttempts(t *testing.T, parameter *openapi3.Parameter) (good, bad []string) {
 	t.Helper()
 	schema := parameter.Schema.Value
@@ -228,7 +228,7 @@ func queryAttempts(t *testing.T, parameter *openapi3.Parameter) (good, bad []str
 	return nil, nil
 }
 
-// filled is text of n characters that fits the schema otherwise.
+// filled returns a text of n characters that fits the other constraints of the schema.
 func filled(schema *openapi3.Schema, n int) string {
 	if schema.Format == "uri" {
 		const start = "https://a.example/"

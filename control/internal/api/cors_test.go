@@ -12,7 +12,7 @@ import (
 	"deeplink/shared/requestid"
 )
 
-// corsRequest sends a request from a page of an origin, as a browser does; origins are the lines of the header Origin.
+// corsRequest sends a request from a page of an origin, as a browser does; origins are the Origin header lines.
 func corsRequest(t *testing.T, method, url, key, body string, origins ...string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -52,7 +52,7 @@ const shopOrigin, devOrigin = "https://shop.example.com", "http://localhost:3000
 
 var sdkPaths = []string{"/sdk/session", "/sdk/identity", "/sdk/identity/clear", "/sdk/events"}
 
-// checkShared demands what a browser needs in order to show the response to the page of an origin.
+// checkShared checks the headers that a browser needs to give the response to a page of the origin.
 func checkShared(t *testing.T, what string, response *http.Response, origin string) {
 	t.Helper()
 	header := response.Header
@@ -77,7 +77,7 @@ func TestListedOriginMayCallTheSDKFromABrowser(t *testing.T) {
 	organization := w.Organization(catalog.Scale)
 	client, server := w.APIKey(organization.ID, apikey.Client), w.APIKey(organization.ID, apikey.Server)
 
-	t.Run("preflights need no key and take no points", func(t *testing.T) {
+	t.Run("preflights need no key and do not count against the limit", func(t *testing.T) {
 		for _, path := range sdkPaths {
 			for _, origin := range []string{shopOrigin, devOrigin} {
 				response := corsRequest(t, http.MethodOptions, p.Base+path, "", "", origin)
@@ -95,7 +95,7 @@ func TestListedOriginMayCallTheSDKFromABrowser(t *testing.T) {
 				}
 			}
 		}
-		// As many as the limit of sessions and identities, with the key of the organization.
+		// One more than the limit of sessions and identities, with the key of the organization.
 		for range 60 {
 			corsRequest(t, http.MethodOptions, p.Base+"/sdk/session", client, "", shopOrigin)
 		}
@@ -159,7 +159,7 @@ func TestListedOriginMayCallTheSDKFromABrowser(t *testing.T) {
 		}
 	})
 
-	t.Run("a plain OPTIONS request is no preflight", func(t *testing.T) {
+	t.Run("a plain OPTIONS request is not a preflight", func(t *testing.T) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, p.Base+"/sdk/events", nil)
 		if err != nil {
 			t.Fatal(err)

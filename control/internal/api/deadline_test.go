@@ -18,7 +18,7 @@ import (
 	"deeplink/shared/wire"
 )
 
-// pipes is a listener whose one connection is in memory, so that hours pass in no time.
+// pipes is a listener with one in-memory connection, so that synctest can advance the time.
 type pipes struct {
 	end    net.Conn
 	once   sync.Once
@@ -37,7 +37,7 @@ func (p *pipes) Accept() (c net.Conn, err error) {
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return p.end.LocalAddr() }
 
-// ending notes when the server closes a connection.
+// ending records when the server closes a connection.
 type ending struct {
 	net.Conn
 	once sync.Once
@@ -69,7 +69,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		name   string
 		act    func(c net.Conn, aside *sync.WaitGroup) (status int)
 		after  time.Duration
-		status int // 0: none
+		status int // 0: no response
 	}{
 		{"a header that drips", func(c net.Conn, aside *sync.WaitGroup) int {
 			aside.Go(func() { drip(c, "GET / HTTP/1.1\r\nX: ", "x") })
@@ -81,12 +81,12 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			})
 			return read(c)
 		}, readTimeout, http.StatusRequestTimeout},
-		{"a connection on which nothing is sent", func(c net.Conn, _ *sync.WaitGroup) int { return read(c) }, readHeaderTimeout, 0},
-		{"a connection left open after an answer", func(c net.Conn, aside *sync.WaitGroup) int {
+		{"a silent connection", func(c net.Conn, _ *sync.WaitGroup) int { return read(c) }, readHeaderTimeout, 0},
+		{"a connection left open after a response", func(c net.Conn, aside *sync.WaitGroup) int {
 			aside.Go(func() { io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") })
 			return read(c)
 		}, idleTimeout, http.StatusOK},
-		{"an answer that is not read", func(c net.Conn, _ *sync.WaitGroup) int {
+		{"a response that is not read", func(c net.Conn, _ *sync.WaitGroup) int {
 			io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 			return 0
 		}, writeTimeout, 0},
@@ -108,11 +108,11 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 				aside.Go(func() { _ = httpServer.Serve(listener) })
 				began := time.Now()
 				if status := test.act(client, &aside); status != test.status {
-					t.Errorf("told %d, expected %d", status, test.status)
+					t.Errorf("status %d, expected %d", status, test.status)
 				}
-				// net/http waits half a second for the client to read a refusal.
+				// After an error response, net/http waits half a second for the client to read it.
 				if took := (<-at).Sub(began); took < test.after || took > test.after+time.Second {
-					t.Errorf("cut off after %v, expected %v", took, test.after)
+					t.Errorf("closed after %v, expected %v", took, test.after)
 				}
 				_ = client.Close()
 				_ = httpServer.Close()
@@ -135,17 +135,17 @@ func TestConnectionsBeyondTheBoundAreToldSo(t *testing.T) {
 	ask := func(c *client) int { return c.Do("GET", "/healthz", "").Status }
 	first, second := p.client(""), p.client("")
 	if ask(first) != 200 || ask(second) != 200 {
-		t.Fatal("there is room for two")
+		t.Fatal("two connections are allowed")
 	}
 	third := testenv.ExchangeRaw(t, p.Control, "", 2)
 	if len(third) != 1 || third[0].Status != 503 || !strings.Contains(string(third[0].Body), `"statusCode":503`) {
 		t.Errorf("the third: %v, expected the envelope of 503 and the end", third)
 	}
 	if ask(first) != 200 {
-		t.Error("one that is connected is not answered any more")
+		t.Error("an open connection gets no response")
 	}
 	second.HTTP.CloseIdleConnections()
-	await(t, "room after one has left", func() error {
+	await(t, "a new connection after one has closed", func() error {
 		r, err := p.client("").Try("GET", "/healthz", "")
 		if err == nil && r.Status != 200 {
 			err = fmt.Errorf("%s", r)

@@ -16,7 +16,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// verdict is what a verification answers, as a reader of the JSON has it.
+// verdict is the response to a verification, as a client reads it from the JSON.
 type verdict struct {
 	ID, Host            string
 	IsDefault, IsCustom bool
@@ -28,7 +28,7 @@ type verdict struct {
 	Message             *string
 }
 
-// add makes a pending domain through the portal.
+// add creates a pending domain through the portal.
 func (c *client) add(host string) verdict {
 	c.T.Helper()
 	r := c.Do("POST", "/portal/domains", fmt.Sprintf(`{"host":%q}`, host))
@@ -71,41 +71,41 @@ func TestDomainIsVerifiedByItsRecordInDNS(t *testing.T) {
 	dns.Set(record.Name, "v=spf1 -all")
 	pending("another record", "has a different value")
 	dns.Set(record.Name, record.Value+"x", " "+record.Value, strings.ToLower(record.Value))
-	pending("nearly the record", "has a different value")
+	pending("a similar record", "has a different value")
 	dns.Set("go.acme.example", record.Value)
 	dns.Set(record.Name)
 	pending("at the wrong name", "no TXT record")
 	dns.Fail(dnsmessage.RCodeServerFailure, false)
-	pending("a server that fails", "DNS gave no answer")
+	pending("a failing server", "DNS gave no answer")
 	dns.Fail(dnsmessage.RCodeRefused, false)
-	pending("a server that refuses", "DNS gave no answer")
+	pending("a refusing server", "DNS gave no answer")
 	dns.Fail(dnsmessage.RCodeSuccess, true)
 	began := time.Now()
-	pending("a server that is silent", "DNS gave no answer")
+	pending("a silent server", "DNS gave no answer")
 	if took := time.Since(began); took < dnsverify.LookupTimeout-100*time.Millisecond {
-		t.Errorf("a silent server takes %v, expected %v at least", took, dnsverify.LookupTimeout)
+		t.Errorf("a silent server takes %v, expected at least %v", took, dnsverify.LookupTimeout)
 	}
 	dns.Fail(dnsmessage.RCodeSuccess, false)
 
-	// Among others, and so many that the answer comes over TCP.
+	// Among so many other records that the answer requires TCP.
 	dns.Set(record.Name, repeat("a", 200), repeat("b", 300), repeat("c", 100), record.Value)
 	w.DeafEdge(600*time.Millisecond, time.Hour)
 	began = time.Now()
 	got, r := c.verify(d.ID)
 	if got.Status != "verified" || got.Message != nil || *got.Verification != *record || r.Header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
-		t.Errorf("with the record: %s after %v, expected verified, once the lease of an edge is over", r, time.Since(began))
+		t.Errorf("with the record: %s after %v, expected verified after the lease of an edge", r, time.Since(began))
 	}
 	dns.Set(record.Name)
 	began = time.Now()
 	if got, r := c.verify(d.ID); got.Status != "verified" || got.Message != nil || r.Header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
-		t.Errorf("again, without the record: %s after %v, expected verified for good, and the wait of the first call", r, time.Since(began))
+		t.Errorf("again, without the record: %s after %v, expected still verified, after the same wait as the first call", r, time.Since(began))
 	}
-	// The search list of a resolver, or the host itself, would have been asked by now.
+	// Lookups with the resolver's search list, or of the host itself, would have arrived by now.
 	dns.Mu.Lock()
 	defer dns.Mu.Unlock()
 	for _, name := range dns.Asked {
 		if name != "_deeplink.go.acme.example." {
-			t.Errorf("asked for %s", name)
+			t.Errorf("lookup of %s", name)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestDomainsAreListedUsedAndRemoved(t *testing.T) {
 	}
 	first := list()
 	if len(first) != 1 || !first[0].IsDefault || first[0].Host != "go.example.com" || first[0].Status != "verified" || first[0].Verification != nil {
-		t.Fatalf("at first: %+v, expected the default domain", first)
+		t.Fatalf("initially: %+v, expected the default domain", first)
 	}
 	d := c.add("go.acme.example")
 	all := list()
@@ -136,7 +136,7 @@ func TestDomainsAreListedUsedAndRemoved(t *testing.T) {
 	}
 	link := c.Do("POST", "/portal/links", `{"path":"/a","shortCode":"sale","domainId":"`+d.ID+`"}`)
 	if l := testenv.DecodeReply[catalog.Link](t, link); l.URL != "https://go.acme.example/sale" {
-		t.Errorf("%s, expected it on the domain", link)
+		t.Errorf("%s, expected the link on the domain", link)
 	}
 	if r := c.Do("DELETE", "/portal/domains/"+d.ID, ""); r.Status != http.StatusConflict || !strings.Contains(r.Message(), "still has links") {
 		t.Errorf("delete with a link: %s, expected 409", r)
@@ -145,7 +145,7 @@ func TestDomainsAreListedUsedAndRemoved(t *testing.T) {
 		t.Errorf("delete the default domain: %s, expected 409", r)
 	}
 	if got, r := c.verify(first[0].ID); got.Status != "verified" || got.Message != nil {
-		t.Errorf("verify the default domain: %s, expected that it is", r)
+		t.Errorf("verify the default domain: %s, expected that it already is", r)
 	}
 	c.Do("DELETE", "/portal/links/"+testenv.DecodeReply[catalog.Link](t, link).ID, "")
 	// An organization with a smaller plan can still clean up.
@@ -154,15 +154,15 @@ func TestDomainsAreListedUsedAndRemoved(t *testing.T) {
 	began := time.Now()
 	if r := c.Do("DELETE", "/portal/domains/"+strings.ToUpper(d.ID), ""); r.Status != http.StatusOK || strings.TrimSpace(string(r.Body)) != `{"id":"`+d.ID+`","deleted":true}` ||
 		r.Header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
-		t.Errorf("delete: %s after %v, expected 200 once the lease of an edge is over", r, time.Since(began))
+		t.Errorf("delete: %s after %v, expected 200 after the lease of an edge", r, time.Since(began))
 	}
 	began = time.Now()
 	if r := c.Do("DELETE", "/portal/domains/"+d.ID, ""); r.Status != http.StatusNotFound || r.Message() != "Domain not found." ||
 		r.Header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
-		t.Errorf("delete again: %s after %v, expected 404 after the wait of the first call", r, time.Since(began))
+		t.Errorf("delete again: %s after %v, expected 404 after the same wait as the first call", r, time.Since(began))
 	}
 	if all := list(); len(all) != 1 {
-		t.Errorf("at last: %+v, expected the default domain", all)
+		t.Errorf("finally: %+v, expected the default domain", all)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestDomainDeletedWhileItIsVerifiedIsGoneAtEveryEdge(t *testing.T) {
 	w.DeafEdge(600*time.Millisecond, time.Hour)
 	began := time.Now()
 	if _, r := c.verify(d.ID); r.Status != http.StatusNotFound || r.Header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
-		t.Errorf("%s after %v, expected 404 once the lease of an edge is over", r, time.Since(began))
+		t.Errorf("%s after %v, expected 404 after the lease of an edge", r, time.Since(began))
 	}
 }
 
@@ -195,17 +195,17 @@ func TestHostIsItsOwnersHoweverManyClaimIt(t *testing.T) {
 	}
 	dns.Set(owned.Verification.Name, owned.Verification.Value)
 	if got, r := squatter.verify(squatted.ID); got.Status != "pending" {
-		t.Errorf("a claim with the record of another: %s, expected pending", r)
+		t.Errorf("a claim with another organization's record: %s, expected pending", r)
 	}
 	if got, r := owner.verify(owned.ID); got.Status != "verified" {
 		t.Fatalf("the owner: %s, expected verified", r)
 	}
 	dns.Set(owned.Verification.Name, owned.Verification.Value, squatted.Verification.Value)
 	if _, r := squatter.verify(squatted.ID); r.Status != http.StatusConflict || !strings.Contains(r.Message(), "still in DNS") {
-		t.Errorf("a claim with its record, while that of the owner is there: %s, expected 409", r)
+		t.Errorf("a claim with its record, while the owner's record is present: %s, expected 409", r)
 	}
 	if d := late.add(strings.ToUpper(host)); d.Status != "pending" || d.Transfer != nil {
-		t.Errorf("add a host that another organization has: %+v, expected a pending domain", d)
+		t.Errorf("add another organization's host: %+v, expected a pending domain", d)
 	}
 	if r := late.Do("POST", "/portal/domains", `{"host":"go.example.com"}`); r.Status != http.StatusConflict || r.Message() != taken.Message() {
 		t.Errorf("the shared host: %s, expected 409 with the message %q", r, taken.Message())
@@ -218,7 +218,7 @@ func TestHostOfEdgeExtraHostsCannotBeACustomDomain(t *testing.T) {
 	p, dns := w.provider(), testenv.NewNameServer(t)
 	o := w.Tenant(catalog.Scale)
 	const host = "old.example.com"
-	// A claim from before the host was one of EDGE_EXTRA_HOSTS, with its record.
+	// A claim from before the host was added to EDGE_EXTRA_HOSTS, with its record.
 	claimed := p.as(p.serve(withDNS(dns)), o, "admin").add(host)
 	dns.Set(claimed.Verification.Name, claimed.Verification.Value)
 
@@ -262,7 +262,7 @@ func TestHostsAreValidated(t *testing.T) {
 	w.Exec(`insert into domains (id, organization_id, host, status) select gen_random_uuid(), $1, 'h' || n || '.acme.example', 'pending' from generate_series(1, $2::int) n`,
 		o.ID, store.MaxDomains)
 	if r := c.Do("POST", "/portal/domains", `{"host":"xn--g-fka.example"}`); r.Status != http.StatusPaymentRequired || r.Code() != "QUOTA_EXCEEDED" || !strings.Contains(string(r.Body), `"quota":"domains"`) {
-		t.Errorf("one more than %d: %s, expected 402", store.MaxDomains, r)
+		t.Errorf("one more domain than %d: %s, expected 402", store.MaxDomains, r)
 	}
 	if r := c.Do("POST", "/portal/domains", `{"host":"go.example.com"}`); r.Status != http.StatusPaymentRequired || r.Code() != "QUOTA_EXCEEDED" {
 		t.Errorf("the shared host beyond the quota: %s, expected 402 before 409", r)

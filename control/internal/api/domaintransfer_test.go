@@ -17,7 +17,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// domain returns a domain as the list has it.
+// domain returns a domain as the list shows it.
 func (c *client) domain(id string) verdict {
 	c.T.Helper()
 	for _, d := range testenv.DecodeReply[struct{ Data []verdict }](c.T, c.Do("GET", "/portal/domains", "")).Data {
@@ -56,7 +56,7 @@ func TestDomainMovesOnTheDateThatBothOrganizationsSee(t *testing.T) {
 		t.Errorf("a claim: %+v, expected a pending domain without a transfer", claimed)
 	}
 
-	// Both records are there: the host stays. Neither is: nothing is proved. DNS fails: that is no proof that a record is gone.
+	// With both records the host stays. With neither, nothing is proved. If DNS fails, that does not prove that a record is missing.
 	dns.Set(owned.Verification.Name, owned.Verification.Value, claimed.Verification.Value)
 	if _, r := claimant.verify(claimed.ID); r.Status != http.StatusConflict {
 		t.Errorf("with both records: %s, expected 409", r)
@@ -68,13 +68,13 @@ func TestDomainMovesOnTheDateThatBothOrganizationsSee(t *testing.T) {
 	dns.Set(owned.Verification.Name, claimed.Verification.Value)
 	dns.Fail(dnsmessage.RCodeServerFailure, false)
 	if got, r := claimant.verify(claimed.ID); got.Transfer != nil || !strings.Contains(*got.Message, "no answer") {
-		t.Errorf("without an answer of DNS: %s, expected no transfer", r)
+		t.Errorf("without a DNS answer: %s, expected no transfer", r)
 	}
 	dns.Fail(dnsmessage.RCodeSuccess, false)
 	began := time.Now()
 	started, r := claimant.verify(claimed.ID)
 	if started.Status != "pending" || started.Transfer == nil || started.Transfer.Direction != "in" || r.Header.Get(relay.Header) != "" {
-		t.Fatalf("with its record alone: %s, expected a transfer", r)
+		t.Fatalf("with only its record: %s, expected a transfer", r)
 	}
 	date := started.Transfer.CompletesAt
 	if wait := date.Sub(began); wait < 7*24*time.Hour-time.Minute || wait > 7*24*time.Hour+time.Minute || started.Transfer.StartedAt.Before(began.Add(-time.Minute)) {
@@ -88,10 +88,10 @@ func TestDomainMovesOnTheDateThatBothOrganizationsSee(t *testing.T) {
 		t.Errorf("the owner sees %+v, expected the same date", seen)
 	}
 	if got, r := owner.verify(owned.ID); got.Status != "verified" || got.Message == nil || !strings.Contains(*got.Message, "Restore it before") || r.Header.Get(relay.Header) != "complete" {
-		t.Errorf("the owner without its record: %s, expected to hear what to do", r)
+		t.Errorf("the owner without its record: %s, expected a message that says what to do", r)
 	}
 
-	// The owner restores its record and has it looked up.
+	// The owner restores its record and requests a lookup.
 	dns.Set(owned.Verification.Name, claimed.Verification.Value, owned.Verification.Value)
 	if got, r := owner.verify(owned.ID); got.Status != "verified" || got.Message != nil || got.Transfer != nil {
 		t.Errorf("the owner with its record: %s, expected the end of the transfer", r)
@@ -100,20 +100,20 @@ func TestDomainMovesOnTheDateThatBothOrganizationsSee(t *testing.T) {
 		t.Errorf("the claimant sees %+v, expected no transfer", seen)
 	}
 
-	// The same again, to its end.
+	// The same again, up to the end.
 	dns.Set(owned.Verification.Name, claimed.Verification.Value)
 	claimant.verify(claimed.ID)
 	w.CompleteTransfersIn(time.Hour)
 	if err := check(); err != nil || owner.domain(owned.ID).Transfer == nil {
-		t.Errorf("an hour before the date: %v; expected the transfer to go on", err)
+		t.Errorf("an hour before the date: %v; expected the transfer to continue", err)
 	}
 	w.CompleteTransfersIn(-time.Second)
 	dns.Fail(dnsmessage.RCodeServerFailure, false)
 	if err := check(); err == nil || !strings.Contains(err.Error(), host) {
-		t.Errorf("while DNS fails: %v, expected an error that names the host", err)
+		t.Errorf("while DNS fails: %v, expected an error with the host", err)
 	}
 	if d := owner.domain(owned.ID); d.Status != "verified" || d.Transfer == nil {
-		t.Errorf("while DNS fails: %+v, expected that the host stays and the transfer goes on", d)
+		t.Errorf("while DNS fails: %+v, expected that the host stays and the transfer continues", d)
 	}
 	dns.Fail(dnsmessage.RCodeSuccess, false)
 	w.DeafEdge(600*time.Millisecond, time.Hour)
@@ -122,19 +122,19 @@ func TestDomainMovesOnTheDateThatBothOrganizationsSee(t *testing.T) {
 		t.Errorf("on the date: %v", err)
 	}
 	if took := time.Since(began); took < 600*time.Millisecond || !strings.Contains(log.String(), `"propagation":"pending"`) {
-		t.Errorf("the job was done after %v, expected it to wait for the lease of an edge: %s", took, log)
+		t.Errorf("the job took %v, expected it to wait for the lease of an edge: %s", took, log)
 	}
 	lost, got := owner.domain(owned.ID), claimant.domain(claimed.ID)
 	if lost.Status != "pending" || lost.LostAt == nil || lost.Transfer != nil || got.Status != "verified" || got.LostAt != nil || got.Transfer != nil {
 		t.Errorf("after the date: %+v and %+v, expected that the host has moved", lost, got)
 	}
-	// Back again, by a call of the former owner once its date has come: the answer waits for the edges.
+	// Back again, by a call of the former owner after its date: the response waits for the edges.
 	dns.Set(owned.Verification.Name, owned.Verification.Value)
 	owner.verify(owned.ID)
 	w.CompleteTransfersIn(-time.Second)
 	began = time.Now()
 	if got, r := owner.verify(owned.ID); got.Status != "verified" || got.LostAt != nil || got.Message != nil || r.Header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
-		t.Errorf("back: %s after %v, expected verified once the lease of an edge is over", r, time.Since(began))
+		t.Errorf("back: %s after %v, expected verified after the lease of an edge", r, time.Since(began))
 	}
 	for name, c := range map[string]*client{"owner": owner, "claimant": claimant} {
 		var actions []string

@@ -39,10 +39,10 @@ type (
 	nameServer = testenv.NameServer
 )
 
-// client is a testenv.Client with the requests of these tests.
+// client is a testenv.Client with helpers for these tests.
 type client struct{ *testenv.Client }
 
-// process is a server that serves, in the test's process or in a control of its own.
+// process is a running server, in the test's process or in a separate control.
 type process struct{ *testenv.Control }
 
 func (p *process) client(key string) *client  { return &client{p.Client(key)} }
@@ -157,7 +157,7 @@ func (w *testEnv) newServer(log *logBuffer, options ...option) (s *Server, stop 
 	return s, stop
 }
 
-// server returns a server whose handlers a test calls itself.
+// server returns a server whose handlers a test calls directly.
 func (w *testEnv) server() *Server {
 	s, _ := w.newServer(new(logBuffer))
 	return s
@@ -207,7 +207,7 @@ func (w *testEnv) serve(options ...option) *process {
 	return &process{p}
 }
 
-// launch starts control as a process of its own, and waits until it is ready. It ends with the test.
+// launch starts control as a separate process, and waits until it is ready. It ends with the test.
 func (w *testEnv) launch(path string, settings ...string) *process {
 	w.T.Helper()
 	control, _ := w.Launch(path, settings...)
@@ -239,7 +239,7 @@ func (p *provider) serve(options ...option) *process {
 	return p.w.serve(append([]option{trust}, options...)...)
 }
 
-// launch is serve with a control of its own, for tests that send many requests at once.
+// launch is serve with a separate control, for tests that send many requests at once.
 func (p *provider) launch(path string) *process {
 	p.w.T.Helper()
 	return p.w.launch(path, "PORTAL_JWKS_URL="+p.URL, "PORTAL_ISSUER="+testenv.Issuer, "TRUSTED_PROXIES=127.0.0.1/32")

@@ -212,7 +212,7 @@ func TestHeadAnswersAsGetWithoutABody(t *testing.T) {
 	}
 }
 
-// TestEveryKnownErrorHasItsRow fails when an error of the store has no answer of its own.
+// TestEveryKnownErrorHasItsRow fails when an error of the store has no response in the table.
 func TestEveryKnownErrorHasItsRow(t *testing.T) {
 	t.Parallel()
 	for err, status := range map[error]int{
@@ -234,11 +234,11 @@ func TestPanicIsAnEnvelopeAndIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	log := new(logBuffer)
 	s := testServer(log)
-	handler := requestID(s.observeAll(s.recoverer(s.handle(func(*requestState, *http.Request) error { panic("secret cause") }))))
+	handler := requestID(s.withAccessLog(s.recoverer(s.handle(func(*requestState, *http.Request) error { panic("secret cause") }))))
 	r := record(t, handler, "GET", "/links?a=1")
 	testenv.CheckEnvelope(t, "a panic", r, "/links")
 	if r.Status != 500 || strings.Contains(string(r.Body), "secret") || strings.Count(log.String(), "secret cause") != 1 || !strings.Contains(log.String(), "errors_test.go") {
-		t.Errorf("%s\nlog: %s\nexpected a silent 500, and the cause with its stack logged once", r, log)
+		t.Errorf("%s\nlog: %s\nexpected a 500 without the cause, and the cause with its stack logged once", r, log)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestFailureIsAnEnvelopeAndIsLoggedOnce(t *testing.T) {
 	r := c.Do("GET", "/links", "", "X-Request-Id", `the "failed" level=info one`)
 	testenv.CheckEnvelope(t, "a failed statement", r, "/links")
 	if r.Status != 500 || strings.Contains(string(r.Body), "title") || strings.Contains(string(r.Body), "SQLSTATE") {
-		t.Errorf("%s, expected a silent 500", r)
+		t.Errorf("%s, expected a 500 without the cause", r)
 	}
 	failures := 0
 	for line := range strings.Lines(p.Log.String()) {
@@ -265,7 +265,7 @@ func TestFailureIsAnEnvelopeAndIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestLogShowsNothingOfARequest looks for what must never be written anywhere.
+// TestLogShowsNothingOfARequest looks for data that must never be logged.
 func TestLogShowsNothingOfARequest(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

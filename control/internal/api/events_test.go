@@ -19,7 +19,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// batchOf is a batch of events with the ids.
+// batchOf returns a batch of events with the ids.
 func batchOf(ids ...string) string {
 	events := make([]string, len(ids))
 	for i, id := range ids {
@@ -101,7 +101,7 @@ func TestABadEventNeverBlocksTheOthers(t *testing.T) {
 	if n := len(w.storedEvents(organization)); n != 99*len(bad) {
 		t.Errorf("%d events are stored, expected %d", n, 99*len(bad))
 	}
-	// An id that stands twice in a batch, one in capitals, and events without.
+	// One id twice in a batch, once in capitals, and events without an id.
 	id := uuid.NewString()
 	got := c.report(`{"deviceId":"phone","events":[{"id":"` + id + `","name":"first"},{"id":"` + strings.ToUpper(id) + `","name":"second"},{"name":"x"},{"name":"x"}]}`)
 	if diff := cmp.Diff(eventsResponse{Accepted: 3, Duplicates: 1, Rejected: []rejectedEvent{}}, got); diff != "" {
@@ -117,7 +117,7 @@ func TestABadEventNeverBlocksTheOthers(t *testing.T) {
 	}
 }
 
-// TestMembersBesideEventsAreJudgedByOneRule sends them beside good events and bad ones.
+// TestMembersBesideEventsAreJudgedByOneRule sends unknown members with valid events and with invalid ones.
 func TestMembersBesideEventsAreJudgedByOneRule(t *testing.T) {
 	t.Parallel()
 	const good, bad = `{"name":"open"}`, `{"name":"a\u0000"}`
@@ -135,7 +135,7 @@ func TestMembersBesideEventsAreJudgedByOneRule(t *testing.T) {
 		for _, events := range []string{good, good + "," + bad} {
 			body := `{"deviceId":"phone",` + test.member + `,"events":[` + events + `]}`
 			if _, _, _, err := readBatch([]byte(body)); (err == nil) != test.taken {
-				t.Errorf("%s: %q: %v, expected it taken: %t", name, body, err, test.taken)
+				t.Errorf("%s: %q: %v, expected it accepted: %t", name, body, err, test.taken)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func TestEventsAreOfTheirOrganizationAlone(t *testing.T) {
 		t.Errorf("theirs: %+v, expected it accepted", got)
 	}
 	before := w.storedEvents(foreign)
-	// Ids, sessions and links of others are as good as unknown ones: taken as sent, and nothing is told.
+	// Ids, sessions and links of another organization are treated as unknown: they are accepted as sent, and the response reveals nothing.
 	if got := ours.report(event); got.Accepted != 1 || got.Duplicates != 0 {
 		t.Errorf("ours, with ids of another organization: %+v, expected it accepted", got)
 	}
@@ -164,11 +164,11 @@ func TestEventsAreOfTheirOrganizationAlone(t *testing.T) {
 		t.Errorf("ours (-expected +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, w.storedEvents(foreign)); diff != "" {
-		t.Errorf("theirs is not what it was:\n%s", diff)
+		t.Errorf("the other organization's data has changed:\n%s", diff)
 	}
 }
 
-// TestAcknowledgedEventsSurviveAKill kills one of two controls again and again under clients that retry, as phones do.
+// TestAcknowledgedEventsSurviveAKill repeatedly kills one of two controls while clients retry, as phones do.
 func TestAcknowledgedEventsSurviveAKill(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -178,12 +178,12 @@ func TestAcknowledgedEventsSurviveAKill(t *testing.T) {
 	stop := make(chan struct{})
 	var mu sync.Mutex
 	acknowledged := make(map[string]bool)
-	base := p.Base // of the control that runs
+	base := p.Base // address of the control that runs
 
 	var phones sync.WaitGroup
 	for range 8 {
 		c := p.Client(w.APIKey(organization.ID, apikey.Client))
-		w.Exec(`update api_keys set valid_until = null`) // more than two keys, which nobody else has
+		w.Exec(`update api_keys set valid_until = null`) // more than the two keys of a tier that can otherwise be valid
 		phones.Go(func() {
 			for {
 				ids := newIDs(20)
@@ -205,7 +205,7 @@ func TestAcknowledgedEventsSurviveAKill(t *testing.T) {
 						}
 						mu.Unlock()
 					} else if err == nil && r.Status < 500 && r.Status != http.StatusTooManyRequests {
-						t.Errorf("%s, expected an answer worth a retry", r)
+						t.Errorf("%s, expected a response that allows a retry", r)
 						return
 					}
 					if !acked {

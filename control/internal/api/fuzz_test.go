@@ -20,8 +20,8 @@ import (
 	"deeplink/shared/settings"
 )
 
-// FuzzBodies sends bodies to a create and an update, through everything but the key and its limit, to a real Postgres. Whatever they
-// are, the answer is not that the service failed.
+// FuzzBodies sends bodies to a create and an update, through everything except the check of the key and its limit, to a real Postgres. No
+// body may cause a 500 or 503.
 func FuzzBodies(f *testing.F) {
 	for _, hostile := range hostileBodies {
 		f.Add([]byte(hostile.body))
@@ -60,14 +60,14 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// unlimited is a router with all that stands before keys and limits.
+// unlimited returns a router with everything that runs before keys and limits.
 func (s *Server) unlimited() *chi.Mux {
 	router := chi.NewRouter()
 	router.Use(requestID, s.accessLog, s.recoverer, timeout, s.strictPath)
 	return router
 }
 
-// unlocked answers for the organization without a key.
+// unlocked serves the organization without a key.
 func (s *Server) unlocked(organization store.CreatedOrganization, h orgHandler) http.HandlerFunc {
 	return s.handle(func(x *requestState, r *http.Request) error {
 		x.actor, x.require = testenv.Actor, store.Unconditional
@@ -75,7 +75,7 @@ func (s *Server) unlocked(organization store.CreatedOrganization, h orgHandler) 
 	})
 }
 
-// FuzzReports sends bodies to the SDK's routes in the same way. What becomes of a batch adds up.
+// FuzzReports sends bodies to the SDK's routes in the same way. The counts in the response to a batch must add up.
 func FuzzReports(f *testing.F) {
 	for _, bound := range sdkBounds {
 		f.Add([]byte(bound.body))
@@ -116,7 +116,7 @@ func FuzzReports(f *testing.F) {
 	})
 }
 
-// FuzzOpened reads URLs: what is taken for a short URL names a place that the database can be asked for.
+// FuzzOpened parses URLs: a URL that is accepted as a short URL must yield a reference that the database can look up.
 func FuzzOpened(f *testing.F) {
 	for _, seed := range []string{"https://go.example.com/ab12/code?a=b", "http://[::1%25eth0]/ab12/code", "https://a.example/code", "https://%ff.a/code", "HTTPS://A.Example.:1/C", "//a.example/c"} {
 		f.Add(seed)
@@ -133,7 +133,7 @@ func FuzzOpened(f *testing.F) {
 	})
 }
 
-// FuzzQuery reads queries: what is accepted is within the bounds, what is refused is named once.
+// FuzzQuery parses queries: accepted values are within the bounds, each rejected parameter is reported once.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{"", "page=2&limit=100", "page=-1", "isActive=true&isActive=true", "search=%25&tag=%00", "channel=email&domainId=x",
 		"size=64&level=H&margin=0&fg=ffffff", "size=1e3;level=x", "%zz=1", "page=9223372036854775808"} {
@@ -169,7 +169,7 @@ func once(t *testing.T, raw string, err error) {
 	}
 }
 
-// FuzzPlain judges paths: one that passes is the same after every cleaning that a proxy might do.
+// FuzzPlain checks paths: an accepted path is unchanged by every normalization that a proxy might do.
 func FuzzPlain(f *testing.F) {
 	for _, seed := range []string{"/links", "/links/", "//links", "/links/%2e%2e/x", "/a/%2F", "/links/..", "/links/.", "/links/%5c", "", "*", "/a.b/c..d"} {
 		f.Add(seed)
@@ -180,7 +180,7 @@ func FuzzPlain(f *testing.F) {
 		}
 		decoded, err := url.PathUnescape(escaped)
 		if err != nil {
-			return // net/http refuses it before
+			return // net/http rejects it earlier
 		}
 		if path.Clean(escaped) != escaped || path.Clean(decoded) != decoded || strings.Count(decoded, "/") != strings.Count(escaped, "/") {
 			t.Errorf("%q passed, but is %q when cleaned", escaped, path.Clean(decoded))
@@ -188,7 +188,7 @@ func FuzzPlain(f *testing.F) {
 	})
 }
 
-// FuzzRefusal reads what is written to a connection.
+// FuzzRefusal parses the bytes that are written to a connection.
 func FuzzRefusal(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 400 Bad Request: cause\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"))
 	f.Add([]byte("HTTP/1.1 417 Expectation Failed\r\n"))
@@ -196,7 +196,7 @@ func FuzzRefusal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, written []byte) {
 		status, message, refused := parseRefusal(written)
 		if refused && (status < 400 || strings.ContainsAny(message, "\r\n")) {
-			t.Errorf("%q: taken for a refusal, %d %q", written, status, message)
+			t.Errorf("%q: recognized as a refusal, %d %q", written, status, message)
 		}
 	})
 }

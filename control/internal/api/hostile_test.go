@@ -12,12 +12,12 @@ import (
 	"deeplink/shared/envelope"
 )
 
-// with is a body whose path is good and which has one more member.
+// with returns a body with a valid path and one more member.
 func with(member string) string { return `{"path":"/a",` + member + `}` }
 
 func repeat(s string, n int) string { return strings.Repeat(s, n) }
 
-// hostileBodies are answered 400 by a create and by an update, with details of the field or of something in it.
+// hostileBodies get 400 from a create and from an update, with details of the field or of something in it.
 var hostileBodies = []struct{ name, body, field string }{
 	{"nothing", ``, "body"},
 	{"not JSON", `hello`, "body"},
@@ -140,7 +140,7 @@ func TestHostileBodiesAreRefused(t *testing.T) {
 	p := w.serve()
 	link := p.client(*organization.ServerKey).CreateLink(fullLink)
 	for i, test := range hostileBodies {
-		// A key of its own for each few, so that no write limit comes in between.
+		// A new key for every few requests, so that the write limit does not interfere.
 		if i%25 == 0 {
 			organization.ServerKey = new(w.APIKey(organization.ID, "SERVER"))
 		}
@@ -154,7 +154,7 @@ func TestHostileBodiesAreRefused(t *testing.T) {
 		}
 	}
 	if list := testenv.DecodeReply[linkPage](t, p.client(*organization.ServerKey).Do("GET", "/links", "")); list.Total != 1 || list.Data[0].UpdatedAt != link.UpdatedAt {
-		t.Errorf("after hostile bodies there are %d links, the first %+v; expected the one untouched", list.Total, list.Data[0])
+		t.Errorf("after hostile bodies there are %d links, the first %+v; expected only the unchanged one", list.Total, list.Data[0])
 	}
 }
 

@@ -22,13 +22,13 @@ import (
 	"deeplink/shared/ratelimit"
 )
 
-// newKeyReply is what a regeneration answers, as a reader of the JSON has it.
+// newKeyReply is the response to a regeneration, as a client reads it from the JSON.
 type newKeyReply struct {
 	Tier, RawKey, Prefix, DisplayKey string
 	CreatedAt                        time.Time
 }
 
-// regenerate makes a new server key, which must succeed, and returns it.
+// regenerate creates a new server key, which must succeed, and returns it.
 func (c *client) regenerate(body string) string {
 	c.T.Helper()
 	r := c.Do("POST", "/portal/api-keys/SERVER/regenerate", body)
@@ -38,7 +38,7 @@ func (c *client) regenerate(body string) string {
 	return testenv.DecodeReply[newKeyReply](c.T, r).RawKey
 }
 
-// accept demands that each of the controls takes the keys, or none of them.
+// accept checks that every control accepts the keys, or none of them.
 func accept(t *testing.T, when string, controls []*process, accepted bool, keys ...string) {
 	t.Helper()
 	expected := http.StatusUnauthorized
@@ -48,7 +48,7 @@ func accept(t *testing.T, when string, controls []*process, accepted bool, keys 
 	for i, control := range controls {
 		for _, key := range keys {
 			if r := control.client(key).Do("GET", "/links", ""); r.Status != expected {
-				t.Errorf("%s: control %d answers %s to a key, expected %d", when, i, r, expected)
+				t.Errorf("%s: control %d: %s with a key, expected %d", when, i, r, expected)
 			}
 		}
 	}
@@ -116,7 +116,8 @@ func TestKeysAreListedMaskedOrLocked(t *testing.T) {
 		t.Errorf("within a grace: got %s, expected the new key %s", got, expected)
 	}
 
-	// Without api_access: locked, whatever keys there are. The keys themselves are refused, and work again with a plan that has them.
+	// Without api_access the listing is locked, whatever keys exist. The keys are rejected, and work again with a plan that has the
+	// feature.
 	const locked = `{"sdkKey":null,"serverKey":null,"locked":true}`
 	if got := list(free); got != locked {
 		t.Errorf("plan free: %s, expected %s", got, locked)
@@ -175,7 +176,7 @@ func TestRegenerationIsValidated(t *testing.T) {
 		{"SERVER", `{"graceSeconds":null}`, "", nil, 200},
 		{"SERVER", `{"graceSeconds":604800}`, "", nil, 200},
 	} {
-		c := p.as(control, w.Tenant(catalog.Growth), "admin") // one of its own, with all its points
+		c := p.as(control, w.Tenant(catalog.Growth), "admin") // a new organization, with all its points
 		r := c.Do("POST", "/portal/api-keys/"+test.tier+"/regenerate", test.body, test.headers...)
 		if r.Status != test.status || r.Fields() != test.fields {
 			t.Errorf("%s %s: %s, expected %d with details of %q", test.tier, test.body, r, test.status, test.fields)
@@ -208,7 +209,7 @@ func TestEveryAttemptToRegenerateCostsAPoint(t *testing.T) {
 			{"SERVER", ``}, {"SERVER", ``}, {"SERVER", ``}, {"x", ``}, {"CLIENT", ``},
 			{"SERVER", ``}, {"BOTH", ``},
 		} {
-			// What is refused before it is an attempt costs nothing.
+			// Requests that are rejected before the attempt counts cost nothing.
 			if r := member.Do("POST", "/portal/api-keys/SERVER/regenerate", ""); r.Status != http.StatusForbidden {
 				t.Errorf("a member: %s, expected 403", r)
 			}
@@ -221,13 +222,13 @@ func TestEveryAttemptToRegenerateCostsAPoint(t *testing.T) {
 	}
 	wait := checkRefusal(t, refusal)
 	if least := time.Hour - time.Since(began) - time.Second; wait < least || wait > time.Hour {
-		t.Errorf("told to wait %v, expected %v to an hour", wait, least)
+		t.Errorf("Retry after %v, expected %v to an hour", wait, least)
 	}
 	if r := p.as(controls[0], w.Tenant(catalog.Growth), "admin").Do("POST", "/portal/api-keys/SERVER/regenerate", ""); r.Status != http.StatusOK {
 		t.Errorf("another organization: %s, expected 200", r)
 	}
 
-	// The wait is a true one: it is shortened by all but 2 s of an hour, in the only place where the points are.
+	// The announced wait must be exact. The test shortens it by all but 2 s of an hour, in Redis, the only place of the points.
 	id := uuid.MustParse(o.ID)
 	name := limitPrefix + "regeneration:" + hex.EncodeToString(id[:])
 	times, err := counter.LRange(context.Background(), name, 0, -1).Result()
@@ -249,20 +250,20 @@ func TestEveryAttemptToRegenerateCostsAPoint(t *testing.T) {
 		}
 		if r.Status == http.StatusOK {
 			if time.Since(now) < 2*time.Second {
-				t.Errorf("a point was back after %v, expected after 2 s", time.Since(now))
+				t.Errorf("a point was available after %v, expected after 2 s", time.Since(now))
 			}
 			return nil
 		}
 		wait := checkRefusal(t, r)
 		if wait > 2*time.Second {
-			t.Errorf("told to wait %v, expected at most 2 s", wait)
+			t.Errorf("Retry after %v, expected at most 2 s", wait)
 		}
 		time.Sleep(wait)
 		return fmt.Errorf("%s", r)
 	})
 }
 
-// sendChunked sends a request whose body, empty or not, has no length. headers come in pairs.
+// sendChunked sends a request whose body, empty or not, has no Content-Length. headers come in pairs.
 func (c *client) sendChunked(method, path, body string, headers ...string) reply {
 	c.T.Helper()
 	request, err := http.NewRequest(method, c.Base+path, io.NopCloser(strings.NewReader(body)))

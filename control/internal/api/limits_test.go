@@ -17,7 +17,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// burst sends n requests at once and counts the answers by status.
+// burst sends n requests concurrently and counts the responses by status.
 func burst(n int, send func(i int) reply) (counts map[int]int, replies []reply) {
 	replies = make([]reply, n)
 	var group sync.WaitGroup
@@ -32,14 +32,14 @@ func burst(n int, send func(i int) reply) (counts map[int]int, replies []reply) 
 	return counts, replies
 }
 
-// patience is how often an experiment may fail to be timely.
+// patience is how often an experiment may take too long.
 const patience = 40
 
-// within repeats an experiment until it was timely.
+// within repeats an experiment until it was fast enough.
 func within(t *testing.T, window time.Duration, processes []*process, experiment func()) {
 	t.Helper()
 	for range patience {
-		time.Sleep(window + 100*time.Millisecond) // what was admitted before is out of the window
+		time.Sleep(window + 100*time.Millisecond) // earlier requests are outside the window now
 		if timely(t, window, processes, experiment) {
 			return
 		}
@@ -47,8 +47,8 @@ func within(t *testing.T, window time.Duration, processes []*process, experiment
 	t.Fatalf("this machine never finished the experiment within %v", window)
 }
 
-// timely runs an experiment and reports whether it took less than the window it is about: on a slow machine control rightly admits more
-// than one window's worth. No process may count without Redis, however busy the machine is.
+// timely runs an experiment and reports whether it took less than the window: on a slow machine control correctly admits more than the
+// limit of one window. No process may count without Redis, however busy the machine is.
 func timely(t *testing.T, window time.Duration, processes []*process, experiment func()) bool {
 	t.Helper()
 	began := time.Now()
@@ -56,17 +56,17 @@ func timely(t *testing.T, window time.Duration, processes []*process, experiment
 	return time.Since(began) < window
 }
 
-// counted runs an experiment all of whose requests Redis has to count.
+// counted runs an experiment whose requests Redis must count.
 func counted(t *testing.T, processes []*process, experiment func()) {
 	t.Helper()
 	before := fallbacks(t, processes)
 	experiment()
 	if n := fallbacks(t, processes) - before; n != 0 {
-		t.Errorf("%d requests were counted by a process alone, expected none: Redis is there", n)
+		t.Errorf("%d requests were counted in a process, expected none while Redis runs", n)
 	}
 }
 
-// fallbacks is how many requests the processes counted without Redis.
+// fallbacks returns how many requests the processes counted without Redis.
 func fallbacks(t *testing.T, processes []*process) (total int) {
 	t.Helper()
 	for _, p := range processes {
@@ -77,7 +77,7 @@ func fallbacks(t *testing.T, processes []*process) (total int) {
 
 var retryMessage = regexp.MustCompile(`^Rate limit exceeded\. Retry after ([0-9]+) second\(s\)\.$`)
 
-// checkRefusal demands a 429 with the error envelope and returns how long it tells to wait.
+// checkRefusal expects a 429 with the error envelope and returns its delay.
 func checkRefusal(t *testing.T, r reply) time.Duration {
 	t.Helper()
 	match := retryMessage.FindStringSubmatch(r.Message())
@@ -86,7 +86,7 @@ func checkRefusal(t *testing.T, r reply) time.Duration {
 	}
 	for name := range r.Header {
 		if name == "Retry-After" || strings.Contains(strings.ToLower(name), "ratelimit") || strings.Contains(strings.ToLower(name), "rate-limit") {
-			t.Fatalf("%s, expected no header about limits", r)
+			t.Fatalf("%s, expected no rate-limit header", r)
 		}
 	}
 	seconds, err := strconv.Atoi(match[1])
@@ -96,11 +96,11 @@ func checkRefusal(t *testing.T, r reply) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// TestWriteLimitHoldsExactlyOverTwoControls is not parallel: what it sends has to be sent within a second.
+// Not parallel: all requests must be sent within a second.
 func TestWriteLimitHoldsExactlyOverTwoControls(t *testing.T) {
 	w := newTestEnv(t)
 	organization := w.Organization(catalog.Scale)
-	// Programs of their own, as in production: both controls and 400 clients in one process take longer than a second.
+	// Separate processes, as in production: both controls and 400 clients in one process take longer than a second.
 	path := testenv.Build(t)
 	one := w.launch(path)
 	other := w.launch(path)
@@ -134,7 +134,7 @@ func TestWriteLimitHoldsExactlyOverTwoControls(t *testing.T) {
 	}
 }
 
-// warm opens n connections per client, so that a burst is not spent on handshakes.
+// warm opens n connections per client, so that the burst spends no time on handshakes.
 func warm(t *testing.T, clients []*client, n int) {
 	t.Helper()
 	for _, c := range clients {
@@ -144,11 +144,11 @@ func warm(t *testing.T, clients []*client, n int) {
 	}
 }
 
-// span is how long a request took. Control admitted it at some time within.
+// span is the duration of a request. Control admitted it at some time within.
 type span struct{ sent, received time.Time }
 
-// surelyWithin returns the largest number of requests that were sent and answered within one window: control admitted that many in it at
-// least, however slow the machine is.
+// surelyWithin returns the largest number of requests that started and ended within one window: control admitted at least that many in it,
+// however slow the machine is.
 func surelyWithin(window time.Duration, all []span) (most int) {
 	for _, first := range all {
 		n := 0
@@ -162,7 +162,7 @@ func surelyWithin(window time.Duration, all []span) (most int) {
 	return most
 }
 
-// TestReadLimitHoldsOverTwoControlsOnABusyMachine is not parallel: it is about bursts that one machine can just about send in a second.
+// Not parallel: its bursts are the most that one machine can send in a second.
 func TestReadLimitHoldsOverTwoControlsOnABusyMachine(t *testing.T) {
 	testkit.Prove(t)
 	const requests = 1300
@@ -188,13 +188,13 @@ func TestReadLimitHoldsOverTwoControlsOnABusyMachine(t *testing.T) {
 	defer loops.Wait()
 	defer isOver.Store(true)
 	for i := range bursts {
-		time.Sleep(ratelimit.LinkReads.Window) // so that each burst finds the whole window free
+		time.Sleep(ratelimit.LinkReads.Window) // so that each burst starts with an empty window
 		var mu sync.Mutex
 		var admitted []span
 		counted(t, processes, func() {
 			burst(requests, func(i int) reply {
 				sent := time.Now()
-				// A malformed id is refused after control counted the request, and costs the least.
+				// A malformed id is the cheapest request: control rejects it after it has counted the request.
 				r := controls[i%2].Do("GET", "/links/42", "")
 				received := time.Now()
 				switch r.Status {
@@ -215,7 +215,7 @@ func TestReadLimitHoldsOverTwoControlsOnABusyMachine(t *testing.T) {
 	}
 }
 
-// TestReadLimitIsAThousandASecond is not parallel, for the same reason.
+// Not parallel, for the same reason.
 func TestReadLimitIsAThousandASecond(t *testing.T) {
 	w := newTestEnv(t)
 	p := w.launch(testenv.Build(t))
@@ -227,7 +227,7 @@ func TestReadLimitIsAThousandASecond(t *testing.T) {
 		refused.Store(0)
 		burst(20, func(int) (last reply) {
 			for range 60 {
-				// A malformed id is refused after the limit was counted, and costs the least.
+				// A malformed id is the cheapest request: control rejects it after it has counted the request.
 				if last = c.Do("GET", "/links/42", ""); last.Status == http.StatusTooManyRequests {
 					checkRefusal(t, last)
 					refused.Add(1)
@@ -239,7 +239,7 @@ func TestReadLimitIsAThousandASecond(t *testing.T) {
 		})
 	})
 	if passed.Load() != 1000 || refused.Load() != 200 {
-		t.Errorf("1,200 reads within a second: %d passed and %d were refused, expected 1,000 and 200", passed.Load(), refused.Load())
+		t.Errorf("1,200 reads within a second: %d were admitted and %d rejected, expected 1,000 and 200", passed.Load(), refused.Load())
 	}
 }
 
@@ -301,9 +301,9 @@ func TestQuotaHoldsExactlyUnderConcurrentCreates(t *testing.T) {
 		t.Errorf("%d links, %d counted, %v; expected 50,000 of both", links, counted, err)
 	}
 
-	// A deleted link makes room for one.
+	// A delete makes room for one link.
 	list := testenv.DecodeReply[linkPage](t, clients[0].Do("GET", "/links?limit=1", ""))
-	time.Sleep(time.Second) // the writes above are out of the window
+	time.Sleep(time.Second) // the earlier writes are outside the window now
 	clients[0].Do("DELETE", "/links/"+list.Data[0].ID, "")
 	counts, _ = burst(2, func(i int) reply { return clients[i].Do("POST", "/links", `{"path":"/last"}`) })
 	if counts[http.StatusCreated] != 1 || counts[http.StatusPaymentRequired] != 1 {

@@ -26,7 +26,7 @@ const fullLink = `{
 	"title": "Internal", "tags": ["one", " two ", "one"], "expiry": "2030-01-31T12:00:00+01:00", "templateId": "t-1",
 	"params": {"n": 1.50, "deep": {"a": [1, "<&>"]}}, "isActive": true}`
 
-// members are the names of a link's fields in a response.
+// members are the names of the fields of a link in a response.
 var members = []string{"channel", "createdAt", "domainId", "expiry", "fallbackUrl", "id", "isActive", "og", "organizationId", "params",
 	"path", "shortCode", "tags", "templateId", "title", "updatedAt", "url", "utmCampaign", "utmContent", "utmMedium", "utmSource", "utmTerm"}
 
@@ -51,7 +51,7 @@ func TestLinkIsCreatedReadChangedAndDeletedAsTheInterfaceSays(t *testing.T) {
 	c := w.serve().client(*organization.ServerKey)
 
 	var created reply
-	await(t, "a link about which nothing was late", func() error {
+	await(t, "a link whose changes were complete in time", func() error {
 		created = c.Do("POST", "/links", fullLink)
 		if created.Status != http.StatusCreated || created.Header.Get(relay.Header) != "pending" {
 			return nil
@@ -63,7 +63,7 @@ func TestLinkIsCreatedReadChangedAndDeletedAsTheInterfaceSays(t *testing.T) {
 		t.Fatalf("POST /links: %s, expected 201, propagated, JSON", created)
 	}
 	if diff := cmp.Diff(members, names(t, created.Body)); diff != "" {
-		t.Errorf("POST /links answers other fields (-expected +got):\n%s", diff)
+		t.Errorf("POST /links returns other fields (-expected +got):\n%s", diff)
 	}
 	link := testenv.DecodeReply[catalog.Link](t, created)
 	if expected := testLinkBase + "/" + organization.OrgKey + "/Spring-Sale_1"; link.URL != expected {
@@ -74,7 +74,7 @@ func TestLinkIsCreatedReadChangedAndDeletedAsTheInterfaceSays(t *testing.T) {
 		`"params":{"n":1.50,"deep":{"a":[1,"<&>"]}}`, `"isActive":true`, `"organizationId":"` + organization.ID + `"`,
 	} {
 		if !strings.Contains(string(created.Body), expected) {
-			t.Errorf("POST /links answers %s, expected %s in it", created.Body, expected)
+			t.Errorf("POST /links returns %s, expected %s in it", created.Body, expected)
 		}
 	}
 
@@ -84,7 +84,7 @@ func TestLinkIsCreatedReadChangedAndDeletedAsTheInterfaceSays(t *testing.T) {
 		t.Errorf("GET: %s, expected 200 with the default domain", read)
 	}
 	if diff := cmp.Diff(link, withDomain.Link); diff != "" {
-		t.Errorf("GET answers another link than POST (-POST +GET):\n%s", diff)
+		t.Errorf("GET returns another link than POST (-POST +GET):\n%s", diff)
 	}
 
 	patched := c.Do("PATCH", "/links/"+link.ID, `{"title": null, "og": {"title": null}, "path": "/new"}`, "Content-Type", "", "Content-Type", "application/merge-patch+json")
@@ -98,7 +98,7 @@ func TestLinkIsCreatedReadChangedAndDeletedAsTheInterfaceSays(t *testing.T) {
 		t.Errorf("PATCH (-expected +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(members, names(t, patched.Body)); diff != "" {
-		t.Errorf("PATCH answers other fields (-expected +got):\n%s", diff)
+		t.Errorf("PATCH returns other fields (-expected +got):\n%s", diff)
 	}
 
 	deleted := c.Do("DELETE", "/links/"+link.ID, "")
@@ -128,11 +128,11 @@ func TestMinimalLinkHasEveryFieldAndItsDefaults(t *testing.T) {
 	if len(link.ShortCode) != 8 || !link.IsActive || link.Path != "home" {
 		t.Errorf("%+v, expected 8 characters of code, active, the path as sent", link)
 	}
-	// What was read can be sent back: fields of the output are ignored.
+	// A client can send back what it has read: output fields are ignored.
 	whole := c.Do("GET", "/links/"+link.ID, "")
 	back := c.Do("PATCH", "/links/"+link.ID, string(whole.Body))
 	if diff := cmp.Diff(link, testenv.DecodeReply[catalog.Link](t, back)); back.Status != http.StatusOK || diff != "" {
-		t.Errorf("PATCH with what GET answered: %s, expected 200 and nothing changed\n%s", back, diff)
+		t.Errorf("PATCH with the response of GET: %s, expected 200 and an unchanged link\n%s", back, diff)
 	}
 }
 

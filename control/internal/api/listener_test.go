@@ -60,10 +60,10 @@ func TestWhatIsNotHTTPIsAnsweredByTheEnvelope(t *testing.T) {
 		{"a bad chunk", post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400},
 		{"a chunk that is too long", post + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}\r\n0\r\n\r\n", 400},
 		{"a chunk without an end", post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}xx\r\n0\r\n\r\n", 400},
-		{"chunks that are too much", post + "Transfer-Encoding: chunked\r\n\r\n" + repeat("1000\r\n"+repeat(" ", 4096)+"\r\n", 17) + "0\r\n\r\n", 413},
+		{"chunks that are too large in total", post + "Transfer-Encoding: chunked\r\n\r\n" + repeat("1000\r\n"+repeat(" ", 4096)+"\r\n", 17) + "0\r\n\r\n", 413},
 		{"an absolute target", "GET http://evil.example/healthz HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 		{"an absolute target of this host", "GET http://x/links HTTP/1.1\r\nHost: x\r\n\r\n", 400},
-		{"a target with a scheme of its own", "GET javascript:alert(1) HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+		{"a target with another scheme", "GET javascript:alert(1) HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 		{"an authority", "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n", 400},
 		{"an asterisk", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 404},
 		{"a target without slash", "GET links HTTP/1.1\r\nHost: x\r\n\r\n", 400},
@@ -75,7 +75,7 @@ func TestWhatIsNotHTTPIsAnsweredByTheEnvelope(t *testing.T) {
 	} {
 		replies := testenv.ExchangeRaw(t, p.Control, test.request, 1)
 		if len(replies) != 1 {
-			t.Errorf("%s: %.200q: no answer, expected %d", test.name, test.request, test.status)
+			t.Errorf("%s: %.200q: no response, expected %d", test.name, test.request, test.status)
 			continue
 		}
 		r := replies[0]
@@ -88,8 +88,8 @@ func TestWhatIsNotHTTPIsAnsweredByTheEnvelope(t *testing.T) {
 	}
 }
 
-// TestConnectionIsReadInOneWay sends what two servers in a row could divide differently: no answer may be to what stands inside a
-// body by either reading.
+// TestConnectionIsReadInOneWay sends what two servers in a row could divide differently: by either interpretation, control must not respond
+// to the request inside a body.
 func TestConnectionIsReadInOneWay(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -101,16 +101,16 @@ func TestConnectionIsReadInOneWay(t *testing.T) {
 	for name, request := range map[string]string{
 		"by its length more than its chunks": first + fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s", 5+len(smuggled), smuggled),
 		"by its chunks more than its length": first + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n" + chunked,
-		"a body that nobody reads":           first + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(smuggled), smuggled),
-		"chunks that nobody reads":           first + "Transfer-Encoding: chunked\r\n\r\n" + chunked,
+		"a body that no handler reads":       first + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(smuggled), smuggled),
+		"chunks that no handler reads":       first + "Transfer-Encoding: chunked\r\n\r\n" + chunked,
 	} {
 		replies := testenv.ExchangeRaw(t, p.Control, request+last, 3)
 		if len(replies) == 0 || !bytes.Contains(replies[0].Body, []byte("/first")) && replies[0].Status != http.StatusBadRequest {
-			t.Errorf("%s: %v, expected an answer to the first request", name, replies)
+			t.Errorf("%s: %v, expected a response to the first request", name, replies)
 		}
 		for _, r := range replies {
 			if bytes.Contains(r.Body, []byte("smuggled")) {
-				t.Errorf("%s: %s, expected no answer to what is in the body", name, r)
+				t.Errorf("%s: %s, expected no response to the request in the body", name, r)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func TestAnswersOfHandlersPassTheWireUnchanged(t *testing.T) {
 		"",
 	} {
 		if status, message, refused := parseRefusal([]byte(written)); refused {
-			t.Errorf("%q: taken for a refusal, %d %q", written, status, message)
+			t.Errorf("%q: recognized as a refusal, %d %q", written, status, message)
 		}
 	}
 	status, message, refused := parseRefusal([]byte("HTTP/1.1 400 Bad Request: missing required Host header\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request: missing required Host header"))
@@ -153,7 +153,7 @@ func TestSlowHeaderIsCutOff(t *testing.T) {
 		t.Fatalf("a header that never ends: %v, expected the connection closed", err)
 	}
 	if took := time.Since(began); took < readHeaderTimeout-time.Second {
-		t.Errorf("cut off after %v, expected about %v", took, readHeaderTimeout)
+		t.Errorf("closed after %v, expected about %v", took, readHeaderTimeout)
 	}
 }
 
@@ -170,7 +170,8 @@ func TestSlowBodyIsAnswered(t *testing.T) {
 	testenv.CheckEnvelope(t, "a body that never ends", replies[0], "/links")
 }
 
-// TestSlowPhonesAreWaitedFor sends reports as on a bad line: in longer than any other body, and the work on a request, may take.
+// TestSlowPhonesAreWaitedFor sends reports as on a slow line: they take longer than any other body, and longer than the work on a request,
+// may take.
 func TestSlowPhonesAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

@@ -27,7 +27,7 @@ func TestMadeUpKeysCostFewQueriesWhileValidKeysOfTheirAddressWork(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// httptest has all requests come from one address.
+	// httptest sends all requests from one address.
 	send := func(method, path, key string) reply {
 		request := httptest.NewRequest(method, path, strings.NewReader(""))
 		request.Header.Set("Authorization", "Bearer "+key)
@@ -58,7 +58,7 @@ func TestMadeUpKeysCostFewQueriesWhileValidKeysOfTheirAddressWork(t *testing.T) 
 	expect("a key that was used before", send("GET", "/links", *used.ServerKey), http.StatusOK)
 	expect("a key that was never used", send("GET", "/links", *unused.ServerKey), http.StatusOK)
 	expect("a key of the wrong tier that was never used", send("GET", "/links", *unused.ClientKey), http.StatusForbidden)
-	fresh := w.APIKey(replaced.ID, apikey.Server) // through another store, as by another control
+	fresh := w.APIKey(replaced.ID, apikey.Server) // from another store, as another control would
 	expect("a key that another control just made", send("GET", "/links", fresh), http.StatusOK)
 	if _, err := w.Store.ReplaceKey(t.Context(), testenv.Actor, used.ID, store.Unconditional, apikey.Server, 0); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestKeyRegeneratedOnAnotherControlWorksAtOnceBehindAFloodOfMadeUpKeys(t *te
 			t.Fatalf("made-up keys: %v, expected 401", counts)
 		}
 		if n := control.Counted(t, "key_batches_total"); n == 0 {
-			t.Fatalf("no key waited for a batch: the address has lookups left")
+			t.Fatalf("no key waited for a batch, because the address has lookups left")
 		}
 	}
 	previous := *o.ServerKey

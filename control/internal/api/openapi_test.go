@@ -19,7 +19,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// readDocument returns the document that control serves. It must be valid OpenAPI, with examples that fit their schemas.
+// readDocument returns the document that control serves. It must be valid OpenAPI, with examples that match their schemas.
 func readDocument(t *testing.T, c *client) *openapi3.T {
 	t.Helper()
 	r := c.Do("GET", "/openapi.json", "")
@@ -123,7 +123,7 @@ func TestResponsesFitTheDocument(t *testing.T) {
 	p := w.serve()
 	doc := readDocument(t, p.client(""))
 
-	// Documented operations of control by id, and the statuses that no response had yet.
+	// Documented operations of control by id, with the statuses that no response has had so far.
 	operations := make(map[string]*routers.Route)
 	missing := make(map[string]bool)
 	for path, item := range doc.Paths.Map() {
@@ -131,7 +131,7 @@ func TestResponsesFitTheDocument(t *testing.T) {
 			if item.Servers[0].URL != testLinkBase {
 				t.Errorf("%s is on %s, expected the edges", path, item.Servers[0].URL)
 			}
-			continue // the edges only
+			continue // served only by edges
 		}
 		for method, operation := range item.Operations() {
 			operations[operation.OperationID] = &routers.Route{Spec: doc, Path: path, PathItem: item, Method: method, Operation: operation}
@@ -206,11 +206,11 @@ func TestDocsPageLoadsNothingFromAnotherHost(t *testing.T) {
 	r := c.Do("GET", "/docs", "")
 	policy := r.Header.Get("Content-Security-Policy")
 	if r.Status != http.StatusOK || !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "http") || strings.Contains(policy, "*") {
-		t.Errorf("GET /docs: %s, expected a policy that names no other host", r)
+		t.Errorf("GET /docs: %s, expected a policy without other hosts", r)
 	}
 	page := string(r.Body)
 	if strings.Contains(page, "//") {
-		t.Errorf("the page names another host:\n%s", page)
+		t.Errorf("the page refers to another host:\n%s", page)
 	}
 	loaded := 0
 	for _, attribute := range []string{`src="`, `href="`} {
@@ -218,7 +218,7 @@ func TestDocsPageLoadsNothingFromAnotherHost(t *testing.T) {
 			target, _, _ := strings.Cut(rest, `"`)
 			asset := c.Do("GET", "/"+target, "")
 			if asset.Status != http.StatusOK || len(asset.Body) == 0 || asset.Header.Get("X-Content-Type-Options") != "nosniff" {
-				t.Errorf("GET /%s: %d, expected what the page loads", target, asset.Status)
+				t.Errorf("GET /%s: %d, expected a file of the page", target, asset.Status)
 			}
 			loaded++
 		}
@@ -234,7 +234,7 @@ func TestNoExampleHoldsACredential(t *testing.T) {
 	text, _ := openapiYAML(t)
 	for _, tier := range []apikey.Tier{apikey.Server, apikey.Client} {
 		for _, rest := range strings.Split(string(text), apikey.Prefix(tier))[1:] {
-			// The prefix alone, and the masked form, are no secrets.
+			// The prefix alone and the masked form are not secret.
 			if !strings.HasPrefix(rest, "…") && !strings.HasPrefix(rest, `"`) {
 				t.Errorf("the document has a key: %.60s", rest)
 			}

@@ -62,7 +62,7 @@ func TestRoutesAndDocumentedPathsAreTheSame(t *testing.T) {
 	_, doc := openapiYAML(t)
 	for path, item := range doc.Paths.Map() {
 		if len(item.Servers) == 1 {
-			continue // the edges only
+			continue // served only by edges
 		}
 		for method := range item.Operations() {
 			documented = append(documented, method+" "+path)
@@ -181,13 +181,13 @@ func TestDocumentedBoundsAreTheConstants(t *testing.T) {
 		"schemas.DomainStatus.enum":                     []catalog.DomainStatus{catalog.DomainPending, catalog.DomainVerified},
 		"schemas.Transfer.direction.enum":               []string{transferIn, transferOut},
 		"schemas.HostChoice.host.minLength":             len("a.b"),
-		"schemas.HostChoice.host.maxLength":             catalog.MaxCustomHost + len("."), // of a name with its last dot
+		"schemas.HostChoice.host.maxLength":             catalog.MaxCustomHost + len("."), // of a name including its last dot
 		"schemas.AuditPage.limit.minimum":               1,
 		"schemas.AuditPage.limit.maximum":               maxLimit,
 		"schemas.AuditPage.page.minimum":                1,
 		"schemas.AuditEntry.actor.type.enum":            []store.ActorType{store.ActorUser, store.ActorKey, store.ActorOperator, store.ActorService},
 
-		// No constant that control can import: forms of responses, and the bounds of requests to an edge.
+		// Not constants that control can import: forms of responses, and bounds of requests to an edge.
 		"parameters.OrgKey.pattern":                                            "^[0-9A-Za-z]{4}$",
 		"headers.AnyOrigin.enum":                                               []string{"*"},
 		"schemas.UUID.pattern":                                                 "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$",
@@ -261,7 +261,7 @@ func TestDocumentedBoundsAreTheConstants(t *testing.T) {
 var boundKeywords = []string{"minLength", "maxLength", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 	"minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "enum", "const", "default"}
 
-// collectBounds adds the bounds in node and below it to found, keyed by their place. If names is set, the keys of node are names of
+// collectBounds adds the bounds in node and below it to found, keyed by their position. If names is set, the keys of node are names of
 // properties, not keywords.
 func collectBounds(node any, place string, names bool, found map[string]any) {
 	switch node := node.(type) {
@@ -286,7 +286,7 @@ func collectBounds(node any, place string, names bool, found map[string]any) {
 	}
 }
 
-// repeats returns how often a pattern that ends with {n,m}$ repeats its last part at most.
+// repeats returns the maximum number of repetitions of the last part of a pattern that ends with {n,m}$.
 func repeats(t *testing.T, pattern string) int {
 	t.Helper()
 	rest, _ := strings.CutSuffix(pattern, "}$")
@@ -315,7 +315,7 @@ func TestDocumentedErrorsAreThoseOfTheCode(t *testing.T) {
 		missing[name(p.status, p.code)] = true
 	}
 	for _, status := range []int{http.StatusMethodNotAllowed, http.StatusHTTPVersionNotSupported} {
-		delete(missing, name(status, "")) // no operation has them
+		delete(missing, name(status, "")) // used by no operation
 	}
 
 	_, doc := openapiYAML(t)
@@ -361,7 +361,7 @@ func canonical(t *testing.T, text []byte) string {
 	return string(text)
 }
 
-// TestDescriptionsNameTheLimitsOfTheCode compares limits that openapi.yaml can only express in words with the code.
+// TestDescriptionsNameTheLimitsOfTheCode compares limits that openapi.yaml can express only in words with the code.
 func TestDescriptionsNameTheLimitsOfTheCode(t *testing.T) {
 	t.Parallel()
 	_, doc := openapiYAML(t)

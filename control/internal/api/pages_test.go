@@ -34,7 +34,7 @@ func TestConsoleIsServedWithItsPolicy(t *testing.T) {
 		paths = append(paths, page.Path)
 	}
 	if len(paths) < 10 {
-		t.Errorf("the console is %q, expected a page, its style and its modules", paths)
+		t.Errorf("console files: %q, expected a page, its style and its modules", paths)
 	}
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; " +
 		"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -49,7 +49,7 @@ func TestConsoleIsServedWithItsPolicy(t *testing.T) {
 			}
 		}
 		if strings.Contains(string(r.Body), "//") && strings.HasSuffix(path, "/console") {
-			t.Errorf("the page names another host:\n%s", r.Body)
+			t.Errorf("the page refers to another host:\n%s", r.Body)
 		}
 		again := c.Do("GET", path, "", "If-None-Match", r.Header.Get("ETag"))
 		if again.Status != http.StatusNotModified || len(again.Body) != 0 || again.Header.Get("Content-Security-Policy") != policy {
@@ -58,7 +58,7 @@ func TestConsoleIsServedWithItsPolicy(t *testing.T) {
 	}
 }
 
-// TestConsoleLoadsOnlyWhatIsThere follows the page and the modules.
+// TestConsoleLoadsOnlyWhatIsThere follows the references of the page and the modules.
 func TestConsoleLoadsOnlyWhatIsThere(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -86,7 +86,7 @@ func TestConsoleLoadsOnlyWhatIsThere(t *testing.T) {
 		}
 	}
 	if pages := consolePages(t); len(seen) != len(pages) {
-		t.Errorf("the page leads to %q, expected all %d files", seen, len(pages))
+		t.Errorf("the page loads %q, expected all %d files", seen, len(pages))
 	}
 }
 

@@ -63,7 +63,7 @@ func TestOnlyAFreePlanIsSetDirectly(t *testing.T) {
 	for _, plan := range []string{"starter", "growth", "scale", "enterprise"} {
 		r := c.Do("PUT", "/portal/plan", fmt.Sprintf(`{"plan":%q}`, plan))
 		if r.Status != http.StatusUnprocessableEntity || r.Code() != "USE_BILLING_FLOW" || !strings.Contains(string(r.Body), `"billingEndpoint":"/portal/billing/checkout"`) {
-			t.Errorf("plan %s: %s, expected 422 and the way to pay", plan, r)
+			t.Errorf("plan %s: %s, expected 422 with billingEndpoint", plan, r)
 		}
 	}
 	for body, fields := range map[string]string{
@@ -75,10 +75,10 @@ func TestOnlyAFreePlanIsSetDirectly(t *testing.T) {
 		}
 	}
 	if r := c.Do("GET", "/portal/organization", ""); !strings.Contains(string(r.Body), `"plan":"scale"`) {
-		t.Errorf("after refusals: %s, expected plan scale", r)
+		t.Errorf("after rejected requests: %s, expected plan scale", r)
 	}
 
-	// Down to free with more links than it has: they stay and can be managed, and no more are made.
+	// Down to free with more links than it allows: they remain and can be edited, but no new ones can be created.
 	w.Exec(`insert into links (id, organization_id, domain_id, short_code, path)
 		select gen_random_uuid(), d.organization_id, d.id, 'n' || n, '/n' from domains d, generate_series(1, 60) n where d.organization_id = $1`, o.ID)
 	r := c.Do("PUT", "/portal/plan", `{"plan":"free"}`)
@@ -124,7 +124,7 @@ func TestCheckoutIsSigned(t *testing.T) {
 	query := parsed.Query()
 	expiry, err := strconv.ParseInt(query.Get("expires"), 10, 64)
 	if left := time.Until(time.Unix(expiry, 0)); err != nil || left < 58*time.Minute || left > time.Hour {
-		t.Errorf("%s is good for %v, expected an hour", address, left)
+		t.Errorf("%s is valid for %v, expected an hour", address, left)
 	}
 	for name, expected := range map[string][]string{"organization": {o.ID}, "plan": {"scale"}, "shop": {"a&b"}} {
 		if diff := cmp.Diff(expected, query[name]); diff != "" || parsed.Host != "billing.example" || parsed.Path != "/pay" {
@@ -159,7 +159,7 @@ func TestAppConfigIsSetThroughThePortal(t *testing.T) {
 	c := p.as(control, o, "admin")
 	const none = `{"ios":null,"android":null,"fallbackUrl":null,"htmlErrorPages":false}`
 	if r := c.Do("GET", "/portal/app-config", ""); r.Status != http.StatusOK || strings.TrimSpace(string(r.Body)) != none {
-		t.Errorf("at first: %s, expected %s", r, none)
+		t.Errorf("initially: %s, expected %s", r, none)
 	}
 	if r := c.Do("POST", "/portal/links", `{"path":"/a"}`); r.Code() != "APP_CONFIG_REQUIRED" {
 		t.Errorf("a link before the app config: %s, expected 428", r)
@@ -171,7 +171,7 @@ func TestAppConfigIsSetThroughThePortal(t *testing.T) {
 		t.Errorf("%s, then %s, expected %s twice", put, got, config)
 	}
 	if r := c.Do("PUT", "/portal/app-config", string(put.Body)); r.Status != http.StatusOK || string(r.Body) != string(put.Body) {
-		t.Errorf("what was read, sent back: %s, expected 200", r)
+		t.Errorf("the response of GET, sent back: %s, expected 200", r)
 	}
 	if r := c.Do("POST", "/portal/links", `{"path":"/a"}`); r.Status != http.StatusCreated {
 		t.Errorf("a link after the app config: %s, expected 201", r)
@@ -185,13 +185,13 @@ func TestAppConfigIsSetThroughThePortal(t *testing.T) {
 		}
 	}
 	if r := c.Do("PUT", "/portal/app-config", `{"fallbackUrl":"https://b.example/"}`); strings.TrimSpace(string(r.Body)) != `{"ios":null,"android":null,"fallbackUrl":"https://b.example/","htmlErrorPages":false}` {
-		t.Errorf("a put replaces all: %s", r)
+		t.Errorf("PUT replaces all fields: %s", r)
 	}
 
-	// A change reaches the edges by the same barrier as any other.
+	// A change reaches the edges through the same barrier as any other.
 	w.DeafEdge(600*time.Millisecond, time.Hour)
 	began := time.Now()
 	if r := c.Do("PUT", "/portal/app-config", config); r.Status != http.StatusOK || r.Header.Get(relay.Header) != "pending" || time.Since(began) < 600*time.Millisecond {
-		t.Errorf("with an edge that cannot be heard of: %s after %v, expected pending after its lease", r, time.Since(began))
+		t.Errorf("with an unreachable edge: %s after %v, expected pending after its lease", r, time.Since(began))
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 const nowhere = "00000000-0000-7000-8000-000000000000"
 
-// portalRoutes are the routes under /portal with the least role and bodies that change nothing.
+// portalRoutes are the routes under /portal with the minimum role and bodies that change nothing.
 var portalRoutes = []struct {
 	least              session.Role
 	method, path, body string
@@ -84,7 +84,7 @@ func TestEveryPortalRouteWantsAGoodTokenAndItsRole(t *testing.T) {
 	for _, kind := range []struct {
 		name  string
 		token func() string
-		// role is what the token gives, refused, or none.
+		// role is the role of the token, refused, or none.
 		role session.Role
 	}{
 		{"no token", func() string { return "" }, refused},
@@ -116,7 +116,7 @@ func TestEveryPortalRouteWantsAGoodTokenAndItsRole(t *testing.T) {
 		{"id in place of the external one", func() string { return owner(claims{"org_id": good.ID}) }, refused},
 		{"suspended organization", func() string { return owner(claims{"org_id": *suspended.ExternalID}) }, refused},
 		{"no role", func() string { return owner(claims{"org_role": nil}) }, session.NoRole},
-		{"a role that is none here", func() string { return owner(claims{"org_role": "org:billing"}) }, session.NoRole},
+		{"an unknown role", func() string { return owner(claims{"org_role": "org:billing"}) }, session.NoRole},
 		{"member", func() string { return owner(claims{"org_role": "org:member"}) }, session.Member},
 		{"admin, without org:", func() string { return owner(claims{"org_role": "admin"}) }, session.Admin},
 		{"owner", func() string { return owner(nil) }, session.Owner},
@@ -127,7 +127,7 @@ func TestEveryPortalRouteWantsAGoodTokenAndItsRole(t *testing.T) {
 		c := control.visit("")
 		for _, route := range portalRoutes {
 			var r reply
-			// A token has whole seconds, and so has the leeway: what was meant is what is tried while the second lasts.
+			// Times in a token are whole seconds, and so is the leeway: the attempt counts if the clock's second has not changed meanwhile.
 			await(t, "a request within a second of the clock", func() error {
 				began := time.Now()
 				c.Key = kind.token()
@@ -149,7 +149,7 @@ func TestEveryPortalRouteWantsAGoodTokenAndItsRole(t *testing.T) {
 				}
 			default:
 				if slices.Contains([]int{401, 403, 500, 503}, r.Status) {
-					t.Errorf("%s: %s, expected to be let through", name, r)
+					t.Errorf("%s: %s, expected to pass", name, r)
 				}
 			}
 			if r.Status >= 400 {
@@ -174,15 +174,14 @@ func TestPortalBeforeTheProvidersKeysAreThereIsUnavailable(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.provider()
-	p.URL = "http://" + testenv.FreeAddress(t) // where no server listens
+	p.URL = "http://" + testenv.FreeAddress(t) // no server listens there
 	r := p.serve().visit(p.Token("org_1", "owner")).Do("GET", "/portal/organization", "")
 	if r.Status != http.StatusServiceUnavailable {
 		t.Errorf("%s, expected 503: the token cannot be checked", r)
 	}
 }
 
-// TestPortalLimitIsPerAddressAndComesFirst is not parallel: what it sends has to be sent within a second.
-// An identity provider may let its users name their organizations.
+// An identity provider may let its users choose the names of their organizations.
 func TestOrganizationOfTheCanariesIsNobodys(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -193,7 +192,7 @@ func TestOrganizationOfTheCanariesIsNobodys(t *testing.T) {
 	r := control.visit(p.Token(store.CanaryOrganization, "owner")).Do("GET", "/portal/organization", "")
 	unknown := control.visit(p.Token("org_none", "owner")).Do("GET", "/portal/organization", "")
 	if r.Status != http.StatusUnauthorized || r.Message() != unknown.Message() {
-		t.Errorf("%s, expected the same as for an organization that there is not: %s", r, unknown)
+		t.Errorf("%s, expected the same as for an unknown organization: %s", r, unknown)
 	}
 }
 
@@ -210,7 +209,7 @@ func TestPortalLimitIsPerAddressAndComesFirst(t *testing.T) {
 		counts, replies = burst(50, func(i int) reply { return flooders[i%2].Do("GET", "/portal/organization", "") })
 	})
 	if counts[http.StatusOK]+counts[http.StatusUnauthorized] != 30 || counts[http.StatusTooManyRequests] != 20 {
-		t.Errorf("50 at once from one address, half of them with junk: %v, expected 30 let through the limit", counts)
+		t.Errorf("50 at once from one address, half of them with junk: %v, expected 30 within the limit", counts)
 	}
 	for _, r := range replies {
 		if r.Status == http.StatusTooManyRequests {
@@ -236,7 +235,7 @@ func TestPlanDecidesOnPortalRoutes(t *testing.T) {
 	clients["none"] = p.as(control, unplanned, "owner")
 	for _, test := range []struct {
 		method, path, body string
-		// what is answered without a plan and with each of the plans: a status and perhaps a code.
+		// responses without a plan and with each of the plans: a status and perhaps a code
 		none, free, growth, scale string
 	}{
 		{"GET", "/portal/organization", ``, "200", "200", "200", "200"},

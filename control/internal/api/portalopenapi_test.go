@@ -110,9 +110,9 @@ func portalTestCases(t *testing.T, w *testEnv) []testCase {
 		{"setPlan", c, "/portal/plan", `{"plan":"scale"}`, 422, nil},
 		{"setPlan", noPlan, "/portal/plan", `{"plan":"free"}`, 200, nil},
 	}
-	unplanned = w.Tenant(catalog.Free) // the other one has a plan by the end
+	unplanned = w.Tenant(catalog.Free) // the other organization has a plan in the end
 	w.Exec(`update organizations set plan = null where id = $1`, unplanned.ID)
-	stranger, nobody, noPlan := p.as(control, o, "billing"), control.visit("junk"), as(unplanned)
+	member, visitor, noPlan := p.as(control, o, "billing"), control.visit("junk"), as(unplanned)
 	for operation, path := range map[string]string{
 		"showOrganization": "/portal/organization", "getAppConfig": "/portal/app-config", "putAppConfig": "/portal/app-config", "listKeys": "/portal/api-keys",
 		"regenerateKey": regenerate, "portalCreateLink": links, "portalListLinks": links, "portalGetLink": unknown, "portalUpdateLink": unknown,
@@ -120,7 +120,7 @@ func portalTestCases(t *testing.T, w *testEnv) []testCase {
 		"addDomain": "/portal/domains", "verifyDomain": unknownDomain + "/verify", "deleteDomain": unknownDomain, "listAudit": "/portal/audit-log",
 		"checkOut": billingPath, "setPlan": "/portal/plan",
 	} {
-		all = append(all, testCase{operation, nobody, path, "", 401, nil}, testCase{operation, stranger, path, "", 403, nil},
+		all = append(all, testCase{operation, visitor, path, "", 401, nil}, testCase{operation, member, path, "", 403, nil},
 			testCase{operation, bare.client(""), path, "", 501, nil})
 		if strings.HasPrefix(path, links) {
 			all = append(all, testCase{operation, noPlan, path, "", 402, nil})
@@ -133,7 +133,7 @@ func portalTestCases(t *testing.T, w *testEnv) []testCase {
 	return all
 }
 
-// TestDocumentedBoundsOfAppConfigsAreThoseOfTheAPI takes each pattern of an app config to the API.
+// TestDocumentedBoundsOfAppConfigsAreThoseOfTheAPI tests each pattern of an app config with the API.
 func TestDocumentedBoundsOfAppConfigsAreThoseOfTheAPI(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

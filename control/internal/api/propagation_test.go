@@ -40,11 +40,11 @@ func TestChangeIsPendingWhileAnEdgeCannotBeHeardOf(t *testing.T) {
 			t.Errorf("%s %s: %s after %v, expected %d, pending, after %v at least", test.method, test.path, r, took, test.status, test.least)
 		}
 	}
-	// A link that never existed needs no wait.
+	// The delete of a link that never existed does not wait.
 	if r := c.Do("GET", "/links/00000000-0000-7000-8000-000000000000", ""); r.Status != http.StatusNotFound || r.Header.Get(relay.Header) != "" {
-		t.Errorf("a link that never was: %s, expected 404 without a wait", r)
+		t.Errorf("a link that never existed: %s, expected 404 without a wait", r)
 	}
-	// A patch that changes nothing waits for the change that was there before it.
+	// A patch that changes nothing waits for the previous change.
 	first := c.Do("PATCH", "/links/"+links[1].ID, `{"path":"/new"}`)
 	began := time.Now()
 	again := c.Do("PATCH", "/links/"+links[1].ID, `{"path":"/new"}`)
@@ -61,7 +61,7 @@ func TestChangeIsCompleteOnceTheEdgeAcknowledged(t *testing.T) {
 	c := p.client(*organization.ServerKey)
 	w.DeafEdge(time.Minute, time.Hour)
 	heard := w.AcknowledgeHints()
-	await(t, "the life of a link of which Redis took every hint in time", func() error {
+	await(t, "the changes of a link whose hints Redis accepted in time", func() error {
 		lost := p.Counted(t, "hints_lost_total")
 		link := c.CreateLink(`{"path":"/a","shortCode":"Code"}`)
 		changed, deleted := c.Do("PATCH", "/links/"+link.ID, `{"path":"/b"}`), c.Do("DELETE", "/links/"+link.ID, "")
@@ -83,7 +83,7 @@ func TestChangeIsCompleteOnceTheEdgeAcknowledged(t *testing.T) {
 		select {
 		case change := <-heard:
 			if fmt.Sprint(change.Tags) != "["+tag+"]" {
-				t.Errorf("the hint names %v, expected %s", change.Tags, tag)
+				t.Errorf("the hint has the tags %v, expected %s", change.Tags, tag)
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatal("a hint was not sent")

@@ -20,13 +20,13 @@ import (
 )
 
 // scan reads the QR code in an image.
-func scan(t *testing.T, picture image.Image) string {
+func scan(t *testing.T, img image.Image) string {
 	t.Helper()
-	bitmap, err := gozxing.NewBinaryBitmapFromImage(picture)
+	bitmap, err := gozxing.NewBinaryBitmapFromImage(img)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing but the code is on the picture. The reader is not sure of that by itself, and now and then misplaces the grid.
+	// The image contains only the code. Without this hint, the reader occasionally misplaces the grid.
 	hints := map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true}
 	result, err := qrcode.NewQRCodeReader().Decode(bitmap, hints)
 	if err != nil {
@@ -35,7 +35,7 @@ func scan(t *testing.T, picture image.Image) string {
 	return result.GetText()
 }
 
-// rasterize draws an SVG of one path of horizontal runs, eight pixels to a unit.
+// rasterize draws an SVG with one path of horizontal runs, eight pixels per unit.
 func rasterize(t *testing.T, svg []byte) image.Image {
 	t.Helper()
 	var document struct {
@@ -104,18 +104,18 @@ func TestQRCodesOfBothKindsDecodeToTheShortURL(t *testing.T) {
 				t.Fatalf("qr.svg%s: %s", query, svg)
 			}
 			if got := scan(t, rasterize(t, svg.Body)); got != link.URL {
-				t.Errorf("qr.svg%s says %q, expected %q", query, got, link.URL)
+				t.Errorf("qr.svg%s contains %q, expected %q", query, got, link.URL)
 			}
 			png := c.Do("GET", "/links/"+link.ID+"/qr.png"+query, "")
 			if png.Status != http.StatusOK || png.Header.Get("Content-Type") != "image/png" {
 				t.Fatalf("qr.png%s: %d %v", query, png.Status, png.Header)
 			}
-			picture, _, err := image.Decode(bytes.NewReader(png.Body))
+			img, _, err := image.Decode(bytes.NewReader(png.Body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := scan(t, picture); got != link.URL {
-				t.Errorf("qr.png%s says %q, expected %q", query, got, link.URL)
+			if got := scan(t, img); got != link.URL {
+				t.Errorf("qr.png%s contains %q, expected %q", query, got, link.URL)
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func TestQROptionsAreBounded(t *testing.T) {
 			}
 		}
 	}
-	// More modules than pixels: only a drawing without pixels can do that.
+	// More modules than pixels: only a vector image can show them.
 	const tight = "?size=64&level=H&margin=16"
 	if r := c.Do("GET", "/links/"+long.ID+"/qr.svg"+tight, ""); r.Status != http.StatusOK {
 		t.Errorf("SVG of a long URL in 64 pixels: %s, expected 200", r)
@@ -167,7 +167,7 @@ func TestQRCodeIsRevalidated(t *testing.T) {
 		r := c.Do("GET", "/links/"+link.ID+path, "")
 		tag := r.Header.Get("ETag")
 		if other, taken := seen[tag]; tag == "" || taken || r.Header.Get("Cache-Control") != "private" {
-			t.Errorf("%s: %v, expected an ETag of its own (not that of %q) and Cache-Control private", path, r.Header, other)
+			t.Errorf("%s: %v, expected a new ETag (not that of %q) and Cache-Control private", path, r.Header, other)
 		}
 		seen[tag] = path
 		for _, test := range []struct {
@@ -186,7 +186,7 @@ func TestQRCodeIsRevalidated(t *testing.T) {
 	}
 	same := c.Do("GET", "/links/"+link.ID+"/qr.svg?size=512&level=M&margin=4&fg=000000&bg=FFFFFF", "")
 	if seen[same.Header.Get("ETag")] != "/qr.svg" {
-		t.Errorf("the defaults spelled out have another ETag")
+		t.Errorf("explicit defaults have another ETag")
 	}
 	c.Do("PATCH", "/links/"+link.ID, `{"shortCode":"another"}`)
 	for tag, path := range seen {

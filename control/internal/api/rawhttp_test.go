@@ -9,14 +9,14 @@ import (
 	"deeplink/shared/testkit/rawhttp"
 )
 
-// What clients and proxies can send that means harm, or nothing, is answered as answers.txt of shared/testkit/rawhttp says.
+// The responses to malicious and malformed requests must match answers.txt of shared/testkit/rawhttp.
 func TestRawRequestsAreAnsweredAsTheTableSays(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.serve()
 	addr := strings.TrimPrefix(p.Base, "http://")
-	// A key for each, whose writes are counted apart.
+	// A new key for each request, so that the write limits do not add up.
 	key := func() string { return *w.Organization(catalog.Scale).ServerKey }
 	t.Run("control", func(t *testing.T) { rawhttp.Run(t, rawhttp.Control(addr, key())) })
 	t.Run("nginx", func(t *testing.T) {

@@ -23,15 +23,15 @@ func testServer(log io.Writer) *Server {
 	return &Server{Options: Options{Log: slog.New(slog.NewTextHandler(log, nil))}, metrics: newMetrics(limiter)}
 }
 
-// observeAll is observe as it runs: inside a router.
-func (s *Server) observeAll(next http.Handler) http.Handler {
+// withAccessLog is accessLog as it runs: inside a router.
+func (s *Server) withAccessLog(next http.Handler) http.Handler {
 	router := chi.NewRouter()
 	router.Use(s.accessLog)
 	router.Handle("/*", next)
 	return router
 }
 
-// record answers one request without a network.
+// record serves one request without a network.
 func record(t testing.TB, handler http.Handler, method, target string) reply {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -42,12 +42,12 @@ func record(t testing.TB, handler http.Handler, method, target string) reply {
 func TestAbortedAndHalfSentAnswersAreCutOff(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]handler{
-		"an abort":       func(*requestState, *http.Request) error { panic(http.ErrAbortHandler) },
-		"half an answer": func(x *requestState, _ *http.Request) error { x.Write([]byte(`{`)); panic("half way") },
+		"an abort":        func(*requestState, *http.Request) error { panic(http.ErrAbortHandler) },
+		"half a response": func(x *requestState, _ *http.Request) error { x.Write([]byte(`{`)); panic("half way") },
 	} {
 		log := new(logBuffer)
 		s := testServer(log)
-		server := httptest.NewUnstartedServer(requestID(s.observeAll(s.recoverer(s.handle(answer)))))
+		server := httptest.NewUnstartedServer(requestID(s.withAccessLog(s.recoverer(s.handle(answer)))))
 		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 		server.Start()
 		response, err := server.Client().Get(server.URL)
@@ -57,9 +57,9 @@ func TestAbortedAndHalfSentAnswersAreCutOff(t *testing.T) {
 		}
 		server.Close()
 		if err == nil {
-			t.Errorf("%s: arrived as if it were whole", name)
+			t.Errorf("%s: arrived as if complete", name)
 		}
-		if panics := strings.Count(log.String(), "msg=panic"); panics > 0 != (name == "half an answer") {
+		if panics := strings.Count(log.String(), "msg=panic"); panics > 0 != (name == "half a response") {
 			t.Errorf("%s: %d panics in the log:\n%s", name, panics, log)
 		}
 	}
@@ -69,7 +69,7 @@ func TestNobodyAnswersAClientThatIsGone(t *testing.T) {
 	t.Parallel()
 	log := new(logBuffer)
 	s := testServer(log)
-	handler := requestID(s.observeAll(s.recoverer(timeout(s.handle(func(_ *requestState, r *http.Request) error { return r.Context().Err() })))))
+	handler := requestID(s.withAccessLog(s.recoverer(timeout(s.handle(func(_ *requestState, r *http.Request) error { return r.Context().Err() })))))
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()
 	recorder := httptest.NewRecorder()
@@ -78,11 +78,11 @@ func TestNobodyAnswersAClientThatIsGone(t *testing.T) {
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, "GET", "/links", nil))
 		return nil
 	}()
-	if aborted != http.ErrAbortHandler { // returning would make net/http send a 200 to a client that closed its sending side alone
+	if aborted != http.ErrAbortHandler { // A return would make net/http send a 200 to a client that closed only its sending side.
 		t.Errorf("ended with %v, expected http.ErrAbortHandler", aborted)
 	}
 	if recorder.Body.Len() != 0 || !strings.Contains(log.String(), "status=499") || strings.Contains(log.String(), "level=ERROR") {
-		t.Errorf("sent %q, logged:\n%s\nexpected nothing sent, one line of status 499", recorder.Body, log)
+		t.Errorf("sent %q, logged:\n%s\nexpected no response, and one line with status 499", recorder.Body, log)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestWorkThatTakesTooLongIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := testServer(io.Discard)
 		began := time.Now()
-		r := record(t, requestID(s.observeAll(timeout(s.handle(func(_ *requestState, r *http.Request) error {
+		r := record(t, requestID(s.withAccessLog(timeout(s.handle(func(_ *requestState, r *http.Request) error {
 			<-r.Context().Done()
 			return fmt.Errorf("wrapped: %w", r.Context().Err())
 		})))), "GET", "/links")

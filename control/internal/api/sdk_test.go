@@ -54,7 +54,7 @@ func TestEverySDKRouteWantsAClientKeyOfAPlanThatHasThem(t *testing.T) {
 		for _, route := range sdkRoutes {
 			bodies := []string{route.body}
 			if test.status != 200 {
-				bodies = append(bodies, `{`) // nothing of the body is looked at before
+				bodies = append(bodies, `{`) // the body is not checked before
 			}
 			for _, body := range bodies {
 				if r := c.Do("POST", route.path, body); r.Status != test.status || r.Code() != test.code {
@@ -72,7 +72,7 @@ func TestEverySDKRouteWantsAClientKeyOfAPlanThatHasThem(t *testing.T) {
 	}
 }
 
-// sdk sends what must be answered 200.
+// sdk sends a request that must return 200.
 func sdk[T any](c *client, path, body string) T {
 	c.T.Helper()
 	r := c.patient("POST", path, body)
@@ -135,7 +135,7 @@ func TestIdentityIsToldAndCleared(t *testing.T) {
 		}
 	}
 	if s := sdk[sessionResponse](c, "/sdk/session", `{"deviceId":"phone"}`); s.UserID == nil || *s.UserID != "ann" {
-		t.Errorf("%+v, expected ann: what another organization says of its device is its own", s)
+		t.Errorf("%+v, expected ann: calls of another organization concern only its own device", s)
 	}
 	sdk[identityResponse](c, "/sdk/identity/clear", `{"deviceId":"phone"}`)
 	if s := sdk[sessionResponse](c, "/sdk/session", `{"deviceId":"phone"}`); s.UserID != nil {
@@ -186,7 +186,7 @@ func TestOpenedURLResolvesByTheRulesOfAnEdge(t *testing.T) {
 		{"https://go.acme.example/custom", &onCustom},
 		{"https://GO.Acme.Example:443/CUSTOM?x=1", &onCustom},
 		{"https://go.acme.example/" + organization.OrgKey + "/custom", nil},
-		{"https://go.acme.example/sale_1", nil}, // a link lives on its own domain alone
+		{"https://go.acme.example/sale_1", nil}, // a link resolves only on its own domain
 		{shared + "/custom", nil},
 		{"https://new.acme.example/pending", nil},
 		{"https://other.example/" + organization.OrgKey + "/sale_1", nil},
@@ -227,15 +227,15 @@ func TestOpenedURLResolvesByTheRulesOfAnEdge(t *testing.T) {
 			t.Errorf("opened by %q: link (-expected +got):\n%s", test.opened, diff)
 		}
 	}
-	// The first link of a session stays.
+	// The first link of a session remains.
 	var opened string
 	if err := w.Pool.QueryRow(t.Context(), `select link_id from sessions`).Scan(&opened); err != nil || opened != link.ID {
 		t.Errorf("the session was opened by %s, %v; expected %s", opened, err, link.ID)
 	}
 }
 
-// TestSDKLimitsArePerKey uses up both limits of a key. A window is a minute, so nothing of it is repeated.
-// TestSDKLimitsArePerKey is not parallel: Redis has to answer about each request in time.
+// TestSDKLimitsArePerKey uses up both limits of a key. The window is a minute, so the test sends everything once. Not parallel: Redis must
+// answer each request in time.
 func TestSDKLimitsArePerKey(t *testing.T) {
 	w := newTestEnv(t)
 	organization := w.Organization(catalog.Scale)
@@ -253,9 +253,9 @@ func TestSDKLimitsArePerKey(t *testing.T) {
 	var sessions, events map[int]int
 	var refused []reply
 	for attempt := 1; ; attempt++ {
-		one := p.client(w.APIKey(organization.ID, apikey.Client)) // sooner there than the minute of another is over
+		one := p.client(w.APIKey(organization.ID, apikey.Client)) // sooner than the other one's minute ends
 		if timely(t, time.Minute, []*process{p}, func() {
-			// Bad requests count too, and cost the least.
+			// Invalid requests count too, and are cheapest.
 			sessions = counts(70, 5, func(i int) reply { return one.Do("POST", sdkRoutes[i%3].path, `{}`) })
 			events = counts(610, 10, func(int) reply { return one.Do("POST", "/sdk/events", `{}`) })
 			refused = []reply{one.Do("POST", "/sdk/session", `{}`), one.Do("POST", "/sdk/events", `{}`)}
@@ -263,14 +263,14 @@ func TestSDKLimitsArePerKey(t *testing.T) {
 			break
 		}
 		if attempt == patience {
-			t.Fatal("this machine never counted a minute's requests in time")
+			t.Fatal("this machine never sent a minute's requests in time")
 		}
 	}
 	if sessions[400] != 60 || sessions[429] != 10 {
 		t.Errorf("70 calls about sessions and identities: %v, expected 60 and 10 refused", sessions)
 	}
 	if events[400] != 600 || events[429] != 10 {
-		t.Errorf("610 batches: %v, expected 600 and 10 refused", events)
+		t.Errorf("610 batches: %v, expected 600 and 10 rejected", events)
 	}
 	for _, r := range refused {
 		checkRefusal(t, r)
@@ -280,7 +280,7 @@ func TestSDKLimitsArePerKey(t *testing.T) {
 	}
 }
 
-// The order of checks: a request over the rate limit of its key gets 429, whatever its plan and its body are.
+// A request over the rate limit of its key gets 429, whatever its plan and body.
 func TestSDKLimitComesAfterTheTierAndBeforeThePlan(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -291,7 +291,7 @@ func TestSDKLimitComesAfterTheTierAndBeforeThePlan(t *testing.T) {
 	p := w.serve()
 	for _, route := range sdkRoutes {
 		for name, key := range keys {
-			// A Redis that takes its time on a busy machine knows no more of the limit than it is told.
+			// On a busy machine, a slow Redis may not have counted every request yet.
 			await(t, "429 to "+name+" on "+route.path, func() error {
 				if r := p.client(key).Do("POST", route.path, `{`); r.Status != http.StatusTooManyRequests {
 					return fmt.Errorf("%s", r)
@@ -305,7 +305,7 @@ func TestSDKLimitComesAfterTheTierAndBeforeThePlan(t *testing.T) {
 	}
 }
 
-// useUpLimits leaves no key that there is anything of the surfaces for a window.
+// useUpLimits uses up the SDK limits of all keys for a window.
 func (w *testEnv) useUpLimits(surfaces ...ratelimit.Surface) {
 	w.T.Helper()
 	options, err := redis.ParseURL(w.Redis.URL())
@@ -346,12 +346,12 @@ func TestWaitingPhonesHoldUpNoEditorOfLinks(t *testing.T) {
 	unlock()
 	for _, r := range wait() {
 		if r.Status != http.StatusOK {
-			t.Errorf("a phone that waited: %s, expected 200", r)
+			t.Errorf("a delayed phone: %s, expected 200", r)
 		}
 	}
 }
 
-// sdkTestCases exercise every operation of the SDK, and every documented status that can be had from outside.
+// sdkTestCases cover every operation of the SDK, and every documented status that a client can provoke.
 func sdkTestCases(w *testEnv, p *process) (all []testCase) {
 	organization, unplanned := w.Organization(catalog.Scale), w.Organization(catalog.Scale)
 	w.Exec(`update organizations set plan = null where id = $1`, unplanned.ID)
@@ -373,13 +373,13 @@ func sdkTestCases(w *testEnv, p *process) (all []testCase) {
 	)
 }
 
-// report sends a batch that must be taken.
+// report sends a batch that must be accepted.
 func (c *client) report(body string) eventsResponse {
 	c.T.Helper()
 	return sdk[eventsResponse](c, "/sdk/events", body)
 }
 
-// storedEvents returns all events of the organization as text, in the order of their names.
+// storedEvents returns all events of the organization as text, ordered by name.
 func (w *testEnv) storedEvents(o store.CreatedOrganization) (all []string) {
 	w.T.Helper()
 	rows, err := w.Pool.Query(w.T.Context(), `select concat_ws(' ', name, device_id, user_id, session_id, link_id, revenue, currency, properties) from events

@@ -11,7 +11,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// sdkBounds are values at and beyond each bound: the member beside deviceId, on which routes, and whether it is good.
+// sdkBounds are values at and beyond each bound: the member in addition to deviceId, its routes, and whether it is valid.
 var sdkBounds = func() (all []struct {
 	path, body, field string
 	good              bool
@@ -126,7 +126,7 @@ func TestBoundsOfTheSDKSurface(t *testing.T) {
 	p := w.serve()
 	var c *client
 	for i, bound := range sdkBounds {
-		// A key of its own for each few, so that no limit comes in between.
+		// A new key for every few requests, so that no limit interferes.
 		if i%50 == 0 {
 			c = p.client(w.APIKey(organization.ID, apikey.Client))
 		}

@@ -12,8 +12,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// changesOrganizations has a request for each way in which the API writes what belongs to an organization. %d differs from one request
-// to the next.
+// changesOrganizations has a request for each way in which the API writes data of an organization. %d differs from one request to the next.
 var changesOrganizations = []struct{ name, method, path, body string }{
 	{"create", "POST", "/links", `{"path":"/new"}`},
 	{"update", "PATCH", "/links/{link}", `{"title":"%d"}`},
@@ -26,8 +25,8 @@ var changesOrganizations = []struct{ name, method, path, body string }{
 	{"delete domain", "DELETE", "/domains/{domain}", ``},
 }
 
-// TestLockedOrganizationHoldsUpNoOtherTenant has more writers than there are connections wait for the rows of one organization. Nothing
-// here depends on time: the rows stay locked until the others have been answered.
+// TestLockedOrganizationHoldsUpNoOtherTenant has more writers wait for the rows of one organization than there are connections. It does not
+// depend on time: the rows stay locked until the other requests have completed.
 func TestLockedOrganizationHoldsUpNoOtherTenant(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -65,16 +64,16 @@ func TestLockedOrganizationHoldsUpNoOtherTenant(t *testing.T) {
 			w.StillBlocked(t, blocked)
 			unlock()
 			for _, r := range wait() {
-				// A second delete finds nothing, a second deletion of a domain too.
+				// A second delete of a link or a domain returns 404.
 				if r.Status >= 300 && r.Status != http.StatusNotFound && r.Status != http.StatusServiceUnavailable {
-					t.Errorf("%s of the locked organization, once it was free: %s", change.name, r)
+					t.Errorf("%s of the locked organization, after the unlock: %s", change.name, r)
 				}
 			}
 		})
 	}
 }
 
-// works has a tenant read, list and write, with keys and in the portal.
+// works checks that a tenant can read, list and write, with keys and in the portal.
 func (p *process) works(provider *provider, o store.CreatedOrganization) {
 	p.T.Helper()
 	server, portal := p.client(*o.ServerKey), provider.as(p, o, "owner")
@@ -98,14 +97,14 @@ func (p *process) works(provider *provider, o store.CreatedOrganization) {
 	}
 }
 
-// TestLockedDevicesHoldUpNoOtherPhone is the same for what phones send.
+// The same for requests of phones.
 func TestLockedDevicesHoldUpNoOtherPhone(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.serve()
 	const connections = 4 // the default of CONTROL_SDK_DATABASE_CONNECTIONS
 	locks := []struct{ name, lock, device, user string }{
-		// One device of many.
+		// One device of several.
 		{"one device", `select from devices where organization_id = $1 and id = 'phone-0' for update`, "phone-0", "user-%d"},
 		{"all devices", `select from devices where organization_id = $1 for update`, "phone-%d", "user-%d"},
 	}
@@ -151,7 +150,7 @@ func TestLockedDevicesHoldUpNoOtherPhone(t *testing.T) {
 				unlock()
 				for _, r := range wait() {
 					if r.Status != http.StatusOK && r.Status != http.StatusServiceUnavailable {
-						t.Errorf("POST %s of a locked device, once it was free: %s", route.path, r)
+						t.Errorf("POST %s of a locked device, after the unlock: %s", route.path, r)
 					}
 				}
 			})

@@ -15,7 +15,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// fixture are an organization with a link and a domain.
+// fixture is an organization with a link and a domain.
 type fixture struct {
 	store.CreatedOrganization
 	link   catalog.Link
@@ -36,8 +36,8 @@ func (w *testEnv) fixture(host string) fixture {
 	return fixture{o, link, domain}
 }
 
-// TestForeignIsLikeNothing sends to every route that names a thing the id of one's own, of another organization's and of none. The
-// answers about the last two differ in nothing but what differs between any two answers.
+// TestForeignIsLikeNothing sends the id of the own, another organization's and no object to every route with an id. The responses to the
+// last two may differ only where any two responses differ.
 func TestForeignIsLikeNothing(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -57,8 +57,8 @@ func TestForeignIsLikeNothing(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, route := range []struct {
 		method, pattern, body string
-		of                    func(fixture) string // whose id stands for {id}
-		foreign               int                  // status for what is not one's own
+		of                    func(fixture) string // the object whose id replaces {id}
+		foreign               int                  // status for an id of another organization
 	}{
 		{"GET", "/links/{id}", ``, linkOf, 404},
 		{"GET", "/links/{id}/qr.svg", ``, linkOf, 404},
@@ -89,24 +89,24 @@ func TestForeignIsLikeNothing(t *testing.T) {
 				t.Errorf("%s %s: %s to the id of another organization, expected %d", name, route.body, theirs, route.foreign)
 			}
 			if diff := cmp.Diff(leveled(nobodys, nowhere), leveled(theirs, route.of(foreign))); diff != "" {
-				t.Errorf("%s %s tells what is another organization's (-unknown +theirs):\n%s", name, route.body, diff)
+				t.Errorf("%s %s reveals an object of another organization (-unknown +theirs):\n%s", name, route.body, diff)
 			}
 			if strings.HasPrefix(route.pattern, "/links/{id}") && route.method == "DELETE" && c == server {
-				// One's own is deleted through the portal.
+				// The portal deletes the own objects last.
 				continue
 			}
 			if r := ask(route.of(own)); r.Status >= 300 && r.Status != http.StatusConflict {
-				t.Errorf("%s %s: %s to one's own, expected to succeed", name, route.body, r)
+				t.Errorf("%s %s: %s for the own object, expected success", name, route.body, r)
 			}
 		}
 	}
 	for _, route := range testServer(new(logBuffer)).routes() {
 		if strings.Contains(route.Path, "{id}") && !seen[route.Method+" "+route.Path] {
-			t.Errorf("%s %s was not asked", route.Method, route.Path)
+			t.Errorf("%s %s was not tested", route.Method, route.Path)
 		}
 	}
 
-	// What names nothing shows nothing of others.
+	// Routes without an id must not show data of other organizations.
 	for _, path := range []string{"/links?limit=100", "/portal/links?limit=100", "/portal/domains", "/portal/organization", "/portal/app-config", "/portal/api-keys", "/portal/audit-log?limit=100"} {
 		c := owner
 		if strings.HasPrefix(path, "/links") {
@@ -118,7 +118,7 @@ func TestForeignIsLikeNothing(t *testing.T) {
 				t.Errorf("GET %s: %s, expected 200 without %s", path, r, theirs)
 			}
 		}
-		// Four letters or digits may be within any word or UUID.
+		// Four letters or digits may be part of any word or UUID.
 		if regexp.MustCompile(`(^|[^0-9A-Za-z-])` + foreign.OrgKey + `($|[^0-9A-Za-z-])`).Match(r.Body) {
 			t.Errorf("GET %s: %s, expected 200 without %s", path, r, foreign.OrgKey)
 		}
@@ -130,14 +130,14 @@ func TestForeignIsLikeNothing(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(before, w.everythingOf(foreign)); diff != "" {
-		t.Errorf("the other organization is not what it was (-before +after):\n%s", diff)
+		t.Errorf("the other organization's data has changed (-before +after):\n%s", diff)
 	}
 }
 
 func linkOf(b fixture) string   { return b.link.ID }
 func domainOf(b fixture) string { return b.domain.ID }
 
-// leveled is an answer without what differs between any two: the time, and the id that was asked for.
+// leveled returns a response without what differs between any two: the time, and the requested id.
 func leveled(r reply, id string) string {
 	header := r.Header.Clone()
 	header.Del("Date")

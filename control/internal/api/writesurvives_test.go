@@ -18,7 +18,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// waitingWrites waits until n writes are in the share of their organization, before or after they got a connection.
+// waitingWrites waits until n writes are in the share of their organization, with or without a connection.
 func (p *process) waitingWrites(n int) {
 	p.T.Helper()
 	await(p.T, fmt.Sprintf("%d writes to wait", n), func() error {
@@ -29,8 +29,8 @@ func (p *process) waitingWrites(n int) {
 	})
 }
 
-// TestWritesOutliveTheirClients cuts off 50 clients whose requests have been read and whose organization is locked. All 50 links are
-// there in the end, with their entries in the audit trail, and the edges have been told.
+// TestWritesOutliveTheirClients closes the connections of 50 clients whose requests have been read and whose organization is locked. In the
+// end all 50 links must exist, with their audit entries, and all must have been announced to the edges.
 func TestWritesOutliveTheirClients(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -40,7 +40,7 @@ func TestWritesOutliveTheirClients(t *testing.T) {
 	w.DeafEdge(time.Minute, time.Hour)
 	hints := w.AcknowledgeHints()
 	unlock := w.Hold(`select from link_usage where organization_id = $1 for update`, organization.ID)
-	const n, connections = 50, 2 // of the organization
+	const n, connections = 50, 2 // connections of the organization's share
 	var cuts []func()
 	for i := range n {
 		cuts = append(cuts, c.SendAndHangUp("POST", "/links", fmt.Sprintf(`{"path":"/a","shortCode":"code-%d"}`, i)))
@@ -52,7 +52,7 @@ func TestWritesOutliveTheirClients(t *testing.T) {
 	}
 	p.AwaitHungUp(n)
 	unlock()
-	await(t, "the links of all clients that were cut off", func() error {
+	await(t, "the links of all disconnected clients", func() error {
 		var links, entries int
 		err := w.Pool.QueryRow(context.Background(), `select (select count(*) from links where organization_id = $1),
 			(select count(*) from audit_log where organization_id = $1 and action = 'link.create')`, organization.ID).Scan(&links, &entries)
@@ -65,18 +65,18 @@ func TestWritesOutliveTheirClients(t *testing.T) {
 		select {
 		case <-hints:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("the edges were told of %d links, expected %d", i, n)
+			t.Fatalf("the hints had %d links, expected %d", i, n)
 		}
 	}
 	await(t, "the ends of all requests", func() error {
 		if under := p.Gauge("deeplink_control_requests_in_flight"); under > 0 {
-			return fmt.Errorf("%d are under way", under)
+			return fmt.Errorf("%d are in progress", under)
 		}
 		return nil
 	})
 }
 
-// TestEveryKindOfWriteOutlivesItsClient does the same once for every route that writes.
+// The same once for every route that writes.
 func TestEveryKindOfWriteOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -101,12 +101,12 @@ func TestEveryKindOfWriteOutlivesItsClient(t *testing.T) {
 		{"POST /sdk/events", "/sdk/events", `{"deviceId":"phone","sessionId":"{session}","events":[{"name":"new"}]}`,
 			`select exists (select from events where organization_id = $1 and name = 'new')`},
 	}
-	// The same handlers serve links in the portal.
+	// The portal serves links with the same handlers.
 	for _, write := range writes[:3] {
 		write.pattern, write.path = strings.Replace(write.pattern, " ", " /portal", 1), "/portal"+write.path
 		writes = append(writes, write)
 	}
-	covered := []string{"POST /portal/billing/checkout"} // writes nothing
+	covered := []string{"POST /portal/billing/checkout"} // it writes nothing
 	for _, write := range writes {
 		covered = append(covered, write.pattern)
 	}
@@ -151,7 +151,7 @@ func TestEveryKindOfWriteOutlivesItsClient(t *testing.T) {
 			cut()
 			p.AwaitHungUp(1)
 			unlock()
-			await(t, "the write of the client that was cut off", func() error {
+			await(t, "the write of the disconnected client", func() error {
 				var done bool
 				err := w.Pool.QueryRow(context.Background(), write.done, organization.ID).Scan(&done)
 				if err == nil && !done {
@@ -174,13 +174,13 @@ func TestReadEndsWithItsClient(t *testing.T) {
 	cut()
 	await(t, "the end of a read whose client has hung up", func() error {
 		if under := p.Gauge("deeplink_control_requests_in_flight"); under > 0 {
-			return fmt.Errorf("%d are under way", under)
+			return fmt.Errorf("%d are in progress", under)
 		}
 		return nil
 	})
 }
 
-// slowBody takes its time.
+// slowBody is a slow request body.
 type slowBody struct{ strings.Reader }
 
 func (b *slowBody) Read(p []byte) (int, error) {
@@ -194,7 +194,7 @@ func TestDeadlineOfAWriteBeginsOnceItIsRead(t *testing.T) {
 		method string
 		read   bool
 		span   time.Duration
-		ends   error // when its client hangs up
+		ends   error // when its client disconnects
 	}{
 		{"GET", false, requestTimeout, context.Canceled},
 		{"HEAD", false, requestTimeout, context.Canceled},
@@ -217,16 +217,16 @@ func TestDeadlineOfAWriteBeginsOnceItIsRead(t *testing.T) {
 					}
 					deadline, ok := r.Context().Deadline()
 					if left := time.Until(deadline); !ok || left != test.span {
-						t.Errorf("%v are left, expected %v", left, test.span)
+						t.Errorf("%v remain, expected %v", left, test.span)
 					}
 					hangUp()
 					if err := r.Context().Err(); err != test.ends {
-						t.Errorf("after its client hung up: %v, expected %v", err, test.ends)
+						t.Errorf("after the client disconnected: %v, expected %v", err, test.ends)
 					}
 					if test.ends == nil {
 						<-r.Context().Done()
 						if err := r.Context().Err(); err != context.DeadlineExceeded {
-							t.Errorf("in the end: %v, expected that its time is over", err)
+							t.Errorf("in the end: %v, expected that the deadline has passed", err)
 						}
 					}
 					x.send(http.StatusOK, decode.JSON, nil)

@@ -18,7 +18,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// writes are all writes by an actor, by their names in [store.Store]. Each of them would change something.
+// writes returns all writes by an actor, by their names in [store.Store]. Each of them would change something.
 func (f fixture) writes() map[string]func(store.Actor) error {
 	ctx := f.Context()
 	org := f.organization(catalog.Scale)
@@ -102,7 +102,7 @@ func (f fixture) writes() map[string]func(store.Actor) error {
 	}
 }
 
-// state returns a digest of everything that writes by an actor change.
+// state returns a digest of everything that writes by an actor can change.
 func (f fixture) state() (digest string) {
 	for _, table := range []string{"organizations", "app_configs", "domains", "domain_transfers", "api_keys", "links", "link_usage", "deleted_links", "changes", "devices", "identities", "audit_log"} {
 		digest += table + " " + one[string](f, `select coalesce(md5(string_agg(t::text, ' ' order by t::text)), '') from `+table+` t`) + "\n"
@@ -125,11 +125,11 @@ func TestWriteNeedsAnActorAndAnAuditEntry(t *testing.T) {
 			expect(t, name+" by "+what, write(actor), store.ErrNoActor)
 		}
 		if err := write(store.OperatorActor("refused")); err == nil || !strings.Contains(err.Error(), "audit_log") {
-			t.Errorf("%s by an actor that the audit trail refuses: %v, expected the error of the trail", name, err)
+			t.Errorf("%s by an actor that the audit trail rejects: %v, expected the error of the trail", name, err)
 		}
 	}
 	if after := f.state(); after != before {
-		t.Errorf("refused writes changed something:\n%s\nbefore:\n%s", after, before)
+		t.Errorf("rejected writes changed something:\n%s\nbefore:\n%s", after, before)
 	}
 }
 
@@ -141,12 +141,12 @@ func TestActorTestsCoverEveryWrite(t *testing.T) {
 	for m := range s.Methods() {
 		takesActor := m.Type.NumIn() > 2 && m.Type.In(2) == reflect.TypeFor[store.Actor]()
 		if _, ok := tried[m.Name]; ok != takesActor {
-			t.Errorf("%s takes an actor as its second parameter: %t; is tried without one: %t", m.Name, takesActor, ok)
+			t.Errorf("%s takes an actor as its second parameter: %t; tested without one: %t", m.Name, takesActor, ok)
 		}
 	}
 }
 
-// A transaction that writes exists only on behalf of an actor, and only such a transaction runs SQL that changes what the audit trail is about.
+// Only transactions of an actor can write, and only they run SQL that changes audited tables.
 func TestSQLThatChangesTheCatalogNeedsAnActor(t *testing.T) {
 	t.Parallel()
 	changes := regexp.MustCompile(`(?i)\b(?:insert\s+into|update|delete\s+from)\s+(?:organizations|app_configs|domains|api_keys|links)\b`)
@@ -224,7 +224,7 @@ func TestSQLThatChangesTheCatalogNeedsAnActor(t *testing.T) {
 	}
 }
 
-// contains reports whether a node under root is one.
+// contains reports whether some node under root satisfies is.
 func contains(root ast.Node, is func(ast.Node) bool) (found bool) {
 	ast.Inspect(root, func(n ast.Node) bool {
 		found = found || n != nil && is(n)

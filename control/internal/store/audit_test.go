@@ -118,15 +118,15 @@ func TestEveryChangeHasOneAuditEntry(t *testing.T) {
 	}
 	if n := one[int64](f, `select count(*) from audit_log where actor_type = 'user' and actor_id = 'user_1' and actor_display_key is null
 		and ip = '2001:db8::1' and request_id = 'req-1'`); n != int64(len(expected)) {
-		t.Errorf("%d entries name who, from where and in which request; expected all %d", n, len(expected))
+		t.Errorf("%d entries have the actor, the address and the request; expected all %d", n, len(expected))
 	}
 	text := one[string](f, `select string_agg(a::text, ' ') from audit_log a`)
 	for _, secret := range []string{key.RawKey, token, "secret"} {
 		if strings.Contains(text, secret) {
-			t.Errorf("the trail holds %q:\n%s", secret, text)
+			t.Errorf("the trail contains %q:\n%s", secret, text)
 		}
 	}
-	// The trail leaves out the service itself.
+	// The trail omits changes by the service itself.
 	if _, err := f.store.SetPlan(ctx, testActor, org.OrgKey, ptr(catalog.Growth)); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestAuditLogIsPagedWithinItsBounds(t *testing.T) {
 	f := newFixture(t)
 	org, other := f.organization(catalog.Growth), f.organization(catalog.Growth)
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	// Two entries of each second, the id of the later one being the smaller.
+	// Two entries per second; the later one has the smaller id.
 	f.exec(`insert into audit_log (id, organization_id, at, actor_type, action, target_type, target_id, detail)
 		select case n % 2 when 0 then gen_random_uuid() else '00000000-0000-7000-8000-000000000000' end, $1,
 		       $2::timestamptz + n / 2 * interval '1 second', 'user', 'link.create', 'link', gen_random_uuid(), to_jsonb(n)
@@ -188,7 +188,7 @@ func TestAuditLogIsPagedWithinItsBounds(t *testing.T) {
 		return first, len(entries), total
 	}
 	at := func(second int) *time.Time { return ptr(start.Add(time.Duration(second) * time.Second)) }
-	newest := store.MaxAudited + 50 - 2 // of the last second, the one with the greater id
+	newest := store.MaxAudited + 50 - 2 // of the last second, the entry with the greater id
 	for _, test := range []struct {
 		filter store.AuditFilter
 		first  string
@@ -206,7 +206,7 @@ func TestAuditLogIsPagedWithinItsBounds(t *testing.T) {
 		{store.AuditFilter{Page: 1, Limit: 20, Since: at(1 << 20)}, "", 0, 0},
 	} {
 		if first, n, total := list(test.filter); first != test.first || n != test.n || total != test.total {
-			t.Errorf("%+v: %d of %d, beginning with %s; expected %d of %d from %s", test.filter, n, total, first, test.n, test.total, test.first)
+			t.Errorf("%+v: %d of %d, starting with %s; expected %d of %d from %s", test.filter, n, total, first, test.n, test.total, test.first)
 		}
 	}
 	if entries, total, err := f.store.AuditLog(t.Context(), other.ID, store.AuditFilter{Page: 1, Limit: 20}); err != nil || total != 0 || len(entries) != 0 {
@@ -227,14 +227,14 @@ func TestAuditLogIsKeptFor400Days(t *testing.T) {
 		t.Errorf("steps of %v entries, expected 2", steps)
 	}
 	if purged, err := f.store.PurgeAuditLog(t.Context()); err != nil || purged != (store.Purged{Done: true}) {
-		t.Errorf("%+v, %v; expected that nothing is left to do", purged, err)
+		t.Errorf("%+v, %v; expected that nothing is left to delete", purged, err)
 	}
 	if left := one[string](f, `select string_agg(date_trunc('day', now() - at)::text, ',') from audit_log`); left != "399 days" {
-		t.Errorf("left: %s, expected the one of 399 days", left)
+		t.Errorf("left: %s, expected the entry of 399 days", left)
 	}
 }
 
-// BenchmarkUpdateLink shows what the trail costs a write.
+// BenchmarkUpdateLink shows the cost of an audit entry.
 func BenchmarkUpdateLink(b *testing.B) {
 	database := testkit.NewDatabase(b)
 	pool, err := pgxpool.New(context.Background(), database.ControlURL)

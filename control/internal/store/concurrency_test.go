@@ -32,7 +32,7 @@ func TestQuotaHoldsExactlyUnderConcurrentCreates(t *testing.T) {
 	f.usageIsExact()
 }
 
-// contest does something n times at once and returns how often it was done. All others have to be refused with the one error.
+// contest calls f n times concurrently and returns how often it succeeded. All other calls must fail with the given error.
 func (f fixture) contest(n int, refusal error, do func(i int) error) (done int64) {
 	f.Helper()
 	var won atomic.Int64
@@ -54,7 +54,7 @@ func (f fixture) contest(n int, refusal error, do func(i int) error) (done int64
 	return won.Load()
 }
 
-// usageIsExact checks the counter of links against the links.
+// usageIsExact compares link_usage with the links.
 func (f fixture) usageIsExact() {
 	f.Helper()
 	wrong := one[int64](f, `
@@ -98,7 +98,7 @@ func TestConcurrentWritesNeitherFailNorMiscount(t *testing.T) {
 				mutex.Lock()
 				known := ids[org.ID]
 				mutex.Unlock()
-				id := org.ID // of no link
+				id := org.ID // id of no link
 				if len(known) > 0 {
 					id = known[random.IntN(len(known))]
 				}
@@ -120,14 +120,14 @@ func TestConcurrentWritesNeitherFailNorMiscount(t *testing.T) {
 	f.usageIsExact()
 	left := one[int64](f, `select count(*) filter (where action = 'link.create') - count(*) filter (where action = 'link.delete') from audit_log`)
 	if n := one[int64](f, `select count(*) from links`); n != left || n == 0 {
-		t.Errorf("%d links, but the trail leaves %d", n, left)
+		t.Errorf("%d links, but creates minus deletes in the trail are %d", n, left)
 	}
 	if n := one[int64](f, `select deadlocks from pg_stat_database where datname = current_database()`); n != 0 {
 		t.Errorf("%d deadlocks", n)
 	}
 }
 
-// random does one of the writes of a link.
+// random does one random write of a link.
 func (f fixture) random(random *rand.Rand, actor store.Actor, org catalog.Organization, id, code string, made func(id string)) error {
 	ctx := f.Context()
 	switch random.IntN(5) {
@@ -170,7 +170,7 @@ func TestSwapOfTwoCodesIsAConflictAndNeverADeadlock(t *testing.T) {
 			t.Fatalf("swap: got %v, expected %v", err, store.ErrShortCodeTaken)
 		}
 	}
-	// A deadlock lasts a second before Postgres looks for it.
+	// Postgres looks for a deadlock only after a second.
 	if took := time.Since(start); took > 25*time.Second {
 		t.Errorf("50 swaps took %v", took)
 	}
@@ -225,14 +225,14 @@ func TestDeadlockWithAHandMadeUpdateIsRetried(t *testing.T) {
 	f := newFixture(t)
 	org := f.organization(catalog.Growth)
 	l := f.create(org, `{"path": "x"}`)
-	// Somebody's psql locks the link first and the counter then: the order that the store never uses.
+	// A manual transaction locks the link first and the counter second: the order that the store never uses.
 	ctx := t.Context()
 	conn, err := f.admin.Acquire(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	// The store's transaction is to be the victim: it looks for a deadlock first, but only once, so not before there is one.
+	// The store's transaction must become the victim. It checks for a deadlock first, but only once, so not before there is one.
 	if _, err := conn.Exec(ctx, `set deadlock_timeout = '1min'`); err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestSessionEndsWhenIdleForHalfAnHour(t *testing.T) {
 	}
 	idle(29 * time.Minute)
 	if s := f.session(org.ID, store.Device{ID: "phone"}); s.ID != first.ID || !s.IsFirst || !s.StartedAt.Equal(first.StartedAt.Time) || s.ExpiresAt.Before(first.ExpiresAt.Time) {
-		t.Errorf("after 29 idle minutes: %+v, expected %+v to go on", s, first)
+		t.Errorf("after 29 idle minutes: %+v, expected %+v to continue", s, first)
 	}
 	idle(30*time.Minute + time.Second)
 	second := f.session(org.ID, store.Device{ID: "phone", AppVersion: ptr("2.0")})
@@ -71,10 +71,10 @@ func TestSessionEndsWhenIdleForHalfAnHour(t *testing.T) {
 		t.Errorf("after 30 idle minutes: %+v, expected a second session", second)
 	}
 	if got := one[string](f, `select platform || ' ' || app_version from devices where organization_id = $1`, org.ID); got != "ios 2.0" {
-		t.Errorf("the device is %q, expected what was told last of each", got)
+		t.Errorf("the device is %q, expected the last reported values", got)
 	}
 
-	// Events of the session are a sign of life; those of another one, and repeated ones, are not.
+	// Events of the session keep it alive; those of another session, and repeated ones, do not.
 	activity := func() time.Time {
 		return one[time.Time](f, `select session_active_at from devices where organization_id = $1`, org.ID)
 	}
@@ -95,7 +95,7 @@ func TestSessionEndsWhenIdleForHalfAnHour(t *testing.T) {
 			t.Fatal(err)
 		}
 		if alive := activity().After(before); alive != test.alive {
-			t.Errorf("%s: activity noted: %t, expected %t", test.name, alive, test.alive)
+			t.Errorf("%s: activity recorded: %t, expected %t", test.name, alive, test.alive)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestIdentityBelongsToTheOrganization(t *testing.T) {
 		if s := f.session(orgID, store.Device{ID: "phone"}); s.UserID != nil {
 			return *s.UserID
 		}
-		return "nobody"
+		return "none"
 	}
 	identify(org.ID, "phone", "ann", `{"plan":"pro"}`)
 	identify(org.ID, "phone", "ann", ``)
@@ -123,24 +123,24 @@ func TestIdentityBelongsToTheOrganization(t *testing.T) {
 		t.Errorf("users %s and %s, expected ann and bob", a, b)
 	}
 	if s := f.session(org.ID, store.Device{ID: "phone"}); !s.IsFirst {
-		t.Errorf("%+v, expected the first session: an identity is none", s)
+		t.Errorf("%+v, expected the first session: an identity starts none", s)
 	}
 	if got := one[string](f, `select traits::text from identities where user_id = 'ann'`); got != `{"plan":"pro"}` {
-		t.Errorf("traits %s, expected those that were sent", got)
+		t.Errorf("traits %s, expected the sent ones", got)
 	}
 	for range 2 {
 		if err := f.store.ClearIdentity(t.Context(), org.ID, "phone"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if a, b := user(org.ID), user(other.ID); a != "nobody" || b != "bob" {
-		t.Errorf("after a clear: users %s and %s, expected nobody and bob", a, b)
+	if a, b := user(org.ID), user(other.ID); a != "none" || b != "bob" {
+		t.Errorf("after a clear: users %s and %s, expected none and bob", a, b)
 	}
 	if err := f.store.ClearIdentity(t.Context(), org.ID, "unknown"); err != nil {
 		t.Error(err)
 	}
 	if n := one[int](f, `select count(*) from devices where id = 'unknown'`); n != 0 {
-		t.Error("clearing an unknown device made it known")
+		t.Error("clearing an unknown device created it")
 	}
 }
 

@@ -20,7 +20,7 @@ func (f fixture) claim(org catalog.Organization, host string) catalog.Domain {
 	return domain
 }
 
-// owned adds a domain that the organization has, without a lookup.
+// owned adds a verified domain without a lookup.
 func (f fixture) owned(org catalog.Organization, host string) catalog.Domain {
 	f.Helper()
 	domain, _, _, err := f.store.AddDomain(f.Context(), testActor, org.ID, store.Unconditional, host, true)
@@ -30,7 +30,7 @@ func (f fixture) owned(org catalog.Organization, host string) catalog.Domain {
 	return domain
 }
 
-// proofs are those of a lookup now that finds the records of the domains.
+// proofs are those of a lookup at the current time that finds the records of the domains.
 func (f fixture) proofs(domains ...catalog.Domain) (p store.Proofs) {
 	f.Helper()
 	for _, d := range domains {
@@ -73,7 +73,7 @@ func TestDomainsAreAddedListedAndDeleted(t *testing.T) {
 		t.Errorf("token %q, stored %q", token, stored)
 	}
 	if change.XID == 0 || change.ID != 0 {
-		t.Errorf("add: %+v, expected a change without anything that edges must forget: they serve verified domains only", change)
+		t.Errorf("add: %+v, expected a change that affects no edge: they serve verified domains only", change)
 	}
 	read, err := f.store.Domain(t.Context(), org.ID, domain.ID)
 	if diff := cmp.Diff(store.OwnDomain{Domain: expected, Token: token, ReadAt: read.ReadAt}, read); diff != "" || err != nil {
@@ -87,7 +87,7 @@ func TestDomainsAreAddedListedAndDeleted(t *testing.T) {
 	f.recorded("verify", change, "d:go.acme.example")
 	again, barrier, err := f.store.VerifyDomain(t.Context(), testActor, org.ID, store.Unconditional, domain.ID, store.Proofs{})
 	if err != nil || barrier.XID <= change.XID || barrier.ID != 0 || again.Status != catalog.DomainVerified {
-		t.Errorf("verify again: %+v, %+v, %v; expected no change, but a barrier after the one there was", again, barrier, err)
+		t.Errorf("verify again: %+v, %+v, %v; expected no change, but a barrier after the earlier one", again, barrier, err)
 	}
 	second := f.claim(org, "a.acme.example")
 	all, err := f.store.Domains(t.Context(), org.ID)
@@ -125,13 +125,13 @@ func TestHostBelongsToTheFirstOrganizationThatProvesIt(t *testing.T) {
 	_, _, _, err := f.store.AddDomain(t.Context(), testActor, owner.ID, store.Unconditional, host, false)
 	expect(t, "the same host again", err, store.ErrHostTaken)
 	if _, _, err := f.store.VerifyDomain(t.Context(), testActor, owner.ID, store.Unconditional, owned.ID, f.proofs(owned)); err != nil {
-		t.Fatalf("a stranger's claim keeps the owner away: %v", err)
+		t.Fatalf("another organization's claim blocks the owner: %v", err)
 	}
 	_, _, err = f.store.VerifyDomain(t.Context(), testActor, stranger.ID, store.Unconditional, squatted.ID, f.proofs(owned, squatted))
-	expect(t, "verify a host whose owner is proved too", err, store.ErrHostOwned)
+	expect(t, "verify a host whose owner's record is present, too", err, store.ErrHostOwned)
 	changes := one[int64](f, `select count(*) from changes`)
 	_, _, _, err = f.store.AddDomain(t.Context(), testActor, late.ID, store.Unconditional, host, true)
-	expect(t, "add a host that another organization has as verified", err, store.ErrHostTaken)
+	expect(t, "add a host that another organization has verified", err, store.ErrHostTaken)
 	if _, err := f.store.DeleteDomain(t.Context(), testActor, late.ID, store.Unconditional, f.claim(late, host).ID); err != nil {
 		t.Errorf("delete a claim: %v", err)
 	}
@@ -143,7 +143,7 @@ func TestHostBelongsToTheFirstOrganizationThatProvesIt(t *testing.T) {
 		expect(t, "another name of the shared host", err, store.ErrHostTaken)
 	}
 	if n := one[int64](f, `select count(*) from changes`); n != changes {
-		t.Errorf("refused hosts and claims made edges forget %d things", n-changes)
+		t.Errorf("rejected hosts and claims recorded %d changes for edges", n-changes)
 	}
 	if _, err := f.store.DeleteDomain(t.Context(), testActor, owner.ID, store.Unconditional, owned.ID); err != nil {
 		t.Fatal(err)

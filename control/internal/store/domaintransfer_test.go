@@ -23,7 +23,7 @@ func (f fixture) waitingIsOver(host string) {
 		host, store.TransferPeriod)
 }
 
-// settle settles the host by a lookup that finds the records of the domains.
+// settle settles the host with a lookup that finds the records of the domains.
 func (f fixture) settle(host string, records ...catalog.Domain) (moved bool) {
 	f.Helper()
 	moved, _, err := f.store.SettleHost(f.Context(), job, host, f.proofs(records...))
@@ -81,14 +81,14 @@ func TestHostMovesToTheClaimantWhileTheOwnersRecordIsMissing(t *testing.T) {
 	before := time.Now()
 	d, change, err := f.store.VerifyDomain(t.Context(), user, claimant.ID, store.Unconditional, claimed.ID, f.proofs(claimed))
 	if err != nil || d.Status != catalog.DomainPending || d.Transfer == nil || !d.Transfer.Incoming || change.ID != 0 {
-		t.Fatalf("with a record: %+v, %+v, %v; expected a transfer to begin, of which edges know nothing", d, change, err)
+		t.Fatalf("with a record: %+v, %+v, %v; expected a new transfer, and no change for edges", d, change, err)
 	}
 	if wait := d.Transfer.CompletesAt.Sub(before); wait < store.TransferPeriod-time.Minute || wait > store.TransferPeriod+time.Minute {
 		t.Errorf("it completes after %v, expected 7 days", wait)
 	}
 	expected := &store.Transfer{StartedAt: d.Transfer.StartedAt, CompletesAt: d.Transfer.CompletesAt}
 	if diff := cmp.Diff(expected, f.domain(owner, owned.ID).Transfer); diff != "" {
-		t.Errorf("what the owner sees (-expected +got):\n%s", diff)
+		t.Errorf("the owner's view (-expected +got):\n%s", diff)
 	}
 	if again := f.verify(claimant, claimed.ID, f.proofs(claimed)); again.Transfer == nil || again.Transfer.CompletesAt != d.Transfer.CompletesAt {
 		t.Errorf("verified again: %+v, expected the same date", again.Transfer)
@@ -137,7 +137,7 @@ func TestHostMovesToTheClaimantWhileTheOwnersRecordIsMissing(t *testing.T) {
 		}
 	}
 	if n := one[int64](f, `select count(*) from audit_log where organization_id = $1 and (actor_type <> 'service' or actor_id <> 'domain transfers' or ip is not null or request_id is not null)`, owner.ID); n != 0 {
-		t.Error("the former owner can see who made the claim")
+		t.Error("the former owner can see the actor of the claim")
 	}
 
 	// The same in the other direction: the former owner proves the host again.
@@ -145,10 +145,10 @@ func TestHostMovesToTheClaimantWhileTheOwnersRecordIsMissing(t *testing.T) {
 		t.Errorf("the former owner proves the host: %+v, expected a transfer", d)
 	}
 	f.waitingIsOver(contested)
-	// Its call at the end of the period moves the host too.
+	// A call of the former owner at the end of the period also moves the host.
 	d, change, err = f.store.VerifyDomain(t.Context(), user, owner.ID, store.Unconditional, owned.ID, f.proofs(owned))
 	if err != nil || d.Status != catalog.DomainVerified || d.LostAt != nil {
-		t.Errorf("after the waiting period: %+v, %v; expected that the host is back", d, err)
+		t.Errorf("after the waiting period: %+v, %v; expected that the host moves back", d, err)
 	}
 	f.recorded("move back", change, "d:"+contested)
 	if l, err := f.store.ResolvedLink(t.Context(), owner.ID, place); err != nil || l.ID != kept.ID {
@@ -171,11 +171,11 @@ func TestTransferEndsWithoutAMove(t *testing.T) {
 				f.Errorf("%+v, expected a verified domain without a transfer", d)
 			}
 		}},
-		{"the claimant has it looked up and the owner is back", "ownerProved", func(f fixture, _, claimant catalog.Organization, owned, claimed catalog.Domain) {
+		{"a lookup of the claimant finds the record of the owner", "ownerProved", func(f fixture, _, claimant catalog.Organization, owned, claimed catalog.Domain) {
 			_, _, err := f.store.VerifyDomain(f.Context(), user, claimant.ID, store.Unconditional, claimed.ID, f.proofs(owned, claimed))
 			expect(f.T, "verify", err, store.ErrHostOwned)
 		}},
-		{"the record of the claim is gone", "claimUnproven", func(f fixture, _, _ catalog.Organization, _, _ catalog.Domain) { f.settle(contested) }},
+		{"the record of the claim is missing", "claimUnproven", func(f fixture, _, _ catalog.Organization, _, _ catalog.Domain) { f.settle(contested) }},
 		{"the claimant is suspended", "claimUnfit", func(f fixture, _, claimant catalog.Organization, _, claimed catalog.Domain) {
 			f.exec(`update organizations set suspended = true where id = $1`, claimant.ID)
 			f.settle(contested, claimed)
@@ -205,16 +205,16 @@ func TestTransferEndsWithoutAMove(t *testing.T) {
 			before := told()
 			test.end(f, owner, claimant, owned, claimed)
 			if n := one[int64](f, `select count(*) from domain_transfers`); n != 0 || len(f.holders(owned)) != 1 || f.domain(owner, owned.ID).Transfer != nil {
-				t.Errorf("%d transfers, the owner has the host: %t; expected that nothing is left of the transfer", n, len(f.holders(owned)) == 1)
+				t.Errorf("%d transfers, the owner has the host: %t; expected no transfer", n, len(f.holders(owned)) == 1)
 			}
 			if n := told(); n != before {
-				t.Errorf("edges forgot the host %d times, expected never", n-before)
+				t.Errorf("%d changes for edges, expected none", n-before)
 			}
 			expected := `domainTransfer.cancel domain:` + owned.ID + ` {"host": "go.acme.example", "reason": "` + test.reason + `", "direction": "out"}`
 			if trail := f.trail(owner.ID); len(trail) == 0 || trail[len(trail)-1] != expected {
 				t.Errorf("audit trail of the owner: %q, expected it to end with %q", trail, expected)
 			}
-			// The next proof begins at the beginning, once the records are as they were.
+			// With the records as before, the next proof starts a new waiting period.
 			f.exec(`update organizations set suspended = false, plan = 'scale'`)
 			proofs.At = f.proofs().At
 			if moved, _, err := f.store.SettleHost(t.Context(), job, contested, proofs); moved || err != nil {
@@ -228,7 +228,7 @@ func TestEarliestClaimGetsTheHost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	owner, first, second, third := f.organization(catalog.Scale), f.organization(catalog.Scale), f.organization(catalog.Scale), f.organization(catalog.Scale)
-	// The claim that is proved first is the one made last.
+	// The claim that is proved first is the one that was added last.
 	owned, c, b, a := f.owned(owner, contested), f.claim(third, contested), f.claim(second, contested), f.claim(first, contested)
 	f.verify(first, a.ID, f.proofs(a))
 	f.exec(`update domain_transfers set started_at = started_at - interval '2 days', completes_at = completes_at - interval '2 days'`)
@@ -236,7 +236,7 @@ func TestEarliestClaimGetsTheHost(t *testing.T) {
 	if seen := f.domain(owner, owned.ID).Transfer; seen == nil || seen.CompletesAt != f.domain(first, a.ID).Transfer.CompletesAt {
 		t.Errorf("the owner sees %+v, expected the earliest transfer", seen)
 	}
-	// A claim that was proved after the lookup is not judged by it.
+	// A lookup says nothing about a claim that was proved after it.
 	proofs := f.proofs(a, b)
 	f.verify(third, c.ID, f.proofs(a, b, c))
 	if _, _, err := f.store.SettleHost(t.Context(), job, contested, proofs); err != nil || f.domain(third, c.ID).Transfer == nil {
@@ -247,7 +247,7 @@ func TestEarliestClaimGetsTheHost(t *testing.T) {
 		t.Error("the host did not move")
 	}
 	if diff := cmp.Diff([]int{1}, f.holders(owned, a, b, c)); diff != "" || one[int64](f, `select count(*) from domain_transfers`) != 0 {
-		t.Errorf("who has the host (-expected +got):\n%s\nexpected that the other claims waited for the former owner", diff)
+		t.Errorf("owners of the host (-expected +got):\n%s\nexpected that the other claims waited for the former owner", diff)
 	}
 	_, _, err := f.store.VerifyDomain(t.Context(), testActor, second.ID, store.Unconditional, b.ID, f.proofs(a, b))
 	expect(t, "another claim", err, store.ErrHostOwned)
@@ -264,26 +264,26 @@ func TestTransferFollowsTheOwnerOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if due, err := f.store.DueHosts(t.Context(), 10); err != nil || len(due) != 1 || due[0].Host != contested {
-		t.Errorf("%+v, %v; expected that the host is looked up as soon as it is free", due, err)
+		t.Errorf("%+v, %v; expected a lookup as soon as the host is free", due, err)
 	}
-	// Another organization gets the host from an operator. The claim waited for the former owner.
+	// Another organization gets the host from an operator. The claim has waited for the former owner.
 	next := f.owned(other, contested)
 	if f.settle(contested, claimed) || len(f.holders(next)) != 1 {
-		t.Error("the host moved before the new owner had its time")
+		t.Error("the host moved before the new owner's waiting period was over")
 	}
 	if seen := f.domain(other, next.ID).Transfer; seen == nil || time.Until(seen.CompletesAt.Time) < store.TransferPeriod-time.Minute {
 		t.Errorf("the new owner sees %+v, expected a waiting period of 7 days", seen)
 	}
 	f.exec(`delete from domains where id = $1`, next.ID)
-	// A host that is free goes to the claim that was proved first, without a waiting period.
+	// A free host goes to the claim that was proved first, without a waiting period.
 	_, _, err := f.store.VerifyDomain(t.Context(), testActor, late.ID, store.Unconditional, stranger.ID, f.proofs(claimed, stranger))
 	expect(t, "a later claim to a free host", err, store.ErrHostOwned)
 	if diff := cmp.Diff([]int{0}, f.holders(claimed, stranger)); diff != "" {
-		t.Errorf("who has the host (-expected +got):\n%s", diff)
+		t.Errorf("owners of the host (-expected +got):\n%s", diff)
 	}
 }
 
-// In the last moment the owner restores its record and has it looked up, while controls that saw it missing settle the host.
+// At the last moment the owner restores its record and requests a lookup, while controls that found it missing settle the host.
 func TestEndOfATransferIsDecidedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -325,7 +325,7 @@ func TestEndOfATransferIsDecidedOnce(t *testing.T) {
 		case moved == 0 && cmp.Equal(holders, []int{0}) && last.Status == catalog.DomainVerified:
 			kept++
 		default:
-			t.Errorf("%d moves, the host is with %v, the owner was told %q; expected one owner, who was told so", moved, holders, last.Status)
+			t.Errorf("%d moves, the owners are %v, the response to the owner was %q; expected one owner, and the matching response", moved, holders, last.Status)
 		}
 		if n := one[int64](f, `select count(*) from domain_transfers where host = $1`, host); n != 0 {
 			t.Errorf("%d transfers are left", n)
@@ -379,14 +379,14 @@ func TestDueHostIsCheckedByOneControl(t *testing.T) {
 		}
 	}
 	if n := one[int64](f, `select count(*) from domain_transfers where check_at > now() + interval '50 minutes' and check_at <= now() + interval '1 hour'`); len(taken) != 20 || n != 40 {
-		t.Errorf("%d hosts were taken, %d of 40 transfers are looked up again in an hour", len(taken), n)
+		t.Errorf("%d hosts were taken, %d of 40 transfers are due again in an hour", len(taken), n)
 	}
-	// The last lookup is at the end of the waiting period, and then every few minutes until DNS answers.
+	// The last lookup is at the end of the waiting period; then lookups repeat every few minutes until DNS responds.
 	f.exec(`update domain_transfers set check_at = now(), completes_at = case when host = 'host1.acme.example' then now() + interval '5 minutes' else now() - interval '1 minute' end`)
 	if due, err := f.store.DueHosts(t.Context(), 100); err != nil || len(due) != 20 {
 		t.Errorf("%d hosts, %v; expected 20", len(due), err)
 	}
 	if n := one[int64](f, `select count(*) from domain_transfers where case when host = 'host1.acme.example' then check_at = completes_at else check_at between now() + interval '9 minutes' and now() + interval '11 minutes' end`); n != 40 {
-		t.Errorf("%d of 40 transfers are looked up again when they should", n)
+		t.Errorf("%d of 40 transfers have the right time of their next lookup", n)
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// Ids that occur nowhere else, and what an app reports of them.
+// Ids that occur nowhere else, and values that an app sends with them.
 const (
 	erasedDevice = "phone-4711"
 	erasedUser   = "anna@example.com"
 	erasedTrait  = "Anna Erasmus"
 )
 
-// people fills two organizations with the same devices and users: anna has two devices, and used that of bob before him.
+// people fills two organizations with the same devices and users: anna has two devices, and used bob's device before him.
 func (f fixture) people(orgs ...catalog.Organization) {
 	f.Helper()
 	for _, org := range orgs {
@@ -40,7 +40,7 @@ func (f fixture) people(orgs ...catalog.Organization) {
 		}
 		for _, device := range []string{erasedDevice, "tablet", "bobs"} {
 			session := f.session(org.ID, store.Device{ID: device, Model: ptr("X")}).ID
-			report(device, &session, 2) // before the app knows who it is
+			report(device, &session, 2) // before the app identifies its user
 			identify(device, erasedUser)
 			report(device, &session, 3)
 		}
@@ -50,7 +50,7 @@ func (f fixture) people(orgs ...catalog.Organization) {
 	}
 }
 
-// mentions returns the tables that have the text anywhere, but for one organization.
+// mentions returns the tables with the text in any row, except rows of one organization.
 func (f fixture) mentions(text string, but catalog.Organization) (tables []string) {
 	f.Helper()
 	for _, table := range []string{"devices", "identities", "sessions", "events", "event_ids", "audit_log", "organizations"} {
@@ -84,7 +84,7 @@ func TestDeleteUserErasesTheUserEverywhere(t *testing.T) {
 	got.AuditID = nil
 	// Her two devices with five events each, and three events on the device that is bob's now.
 	if diff := cmp.Diff(store.Erased{Devices: 2, Identities: 1, Sessions: 2, Events: 2*5 + 3}, got); diff != "" || entry == nil {
-		t.Errorf("erased (-expected +got):\n%s\nentry %v", diff, entry)
+		t.Errorf("erased rows (-expected +got):\n%s\nentry %v", diff, entry)
 	}
 	for _, text := range []string{erasedUser, erasedDevice, "tablet"} {
 		if tables := f.mentions(text, other); len(tables) > 0 {
@@ -107,7 +107,7 @@ func TestDeleteUserErasesTheUserEverywhere(t *testing.T) {
 	}
 	again, err := f.store.DeleteUser(t.Context(), store.OperatorActor("root"), org.ID, erasedUser)
 	if err != nil || again != (store.Erased{}) {
-		t.Errorf("the second time %+v, %v; expected nothing", again, err)
+		t.Errorf("second deletion: %+v, %v; expected nothing to erase", again, err)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestDeleteDeviceErasesItsUserWithoutOtherDevices(t *testing.T) {
 	}{
 		{erasedDevice, store.Erased{Devices: 1, Sessions: 1, Events: 5}, erasedUser + " bob"}, // anna still has her tablet
 		{"tablet", store.Erased{Devices: 1, Identities: 1, Sessions: 1, Events: 5}, "bob"},
-		{"unknown", store.Erased{Events: 1}, "bob"}, // no call but that of its events
+		{"unknown", store.Erased{Events: 1}, "bob"}, // it only sent events
 		{"never-seen", store.Erased{}, "bob"},
 	} {
 		got, err := f.store.DeleteDevice(t.Context(), store.OperatorActor("root"), org.ID, test.device)
@@ -140,11 +140,11 @@ func TestDeleteDeviceErasesItsUserWithoutOtherDevices(t *testing.T) {
 		}
 	}
 	if n := one[int](f, `select count(*) from audit_log where action = 'device.delete' and detail = '{"by": "device"}'`); n != 3 {
-		t.Errorf("%d entries, expected one for each device that there was", n)
+		t.Errorf("%d entries, expected one for each existing device", n)
 	}
 }
 
-// TestDeletionReadsEventsAndSessionsInPages has more of both than a statement looks at, of several days.
+// TestDeletionReadsEventsAndSessionsInPages has more events and sessions than one statement reads, over several days.
 func TestDeletionReadsEventsAndSessionsInPages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -186,16 +186,16 @@ func TestInterruptedDeletionIsContinuedByTheNext(t *testing.T) {
 		t.Fatalf("%v, expected the failure", err)
 	}
 	if n := one[int](f, `select count(*) from audit_log where action = 'device.delete'`); n != 1 {
-		t.Errorf("%d entries, expected the one of what was erased", n)
+		t.Errorf("%d entries, expected the one for the erased rows", n)
 	}
-	// Meanwhile the app has reported more.
+	// Meanwhile the app has sent more events.
 	if _, err := f.store.InsertEvents(t.Context(), org.ID, store.Batch{DeviceID: erasedDevice, Events: []store.Event{{ID: eventID(77), Name: "more"}}}); err != nil {
 		t.Fatal(err)
 	}
 	f.exec(`drop trigger fail on devices`)
 	got, err := f.store.DeleteUser(t.Context(), store.OperatorActor("root"), org.ID, erasedUser)
 	if got.AuditID = nil; err != nil || got != (store.Erased{Devices: 2, Identities: 1, Events: 1}) {
-		t.Errorf("%+v, %v; expected the devices, the identity and the event that was added", got, err)
+		t.Errorf("%+v, %v; expected the devices, the identity and the added event", got, err)
 	}
 	for _, text := range []string{erasedUser, erasedDevice} {
 		if tables := f.mentions(text, other); len(tables) > 0 {
@@ -204,7 +204,7 @@ func TestInterruptedDeletionIsContinuedByTheNext(t *testing.T) {
 	}
 }
 
-// TestDeleteUserWhoMovesToAnotherDeviceMeanwhile has the new device appear while sessions are deleted.
+// The new device appears while sessions are deleted.
 func TestDeleteUserWhoMovesToAnotherDeviceMeanwhile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -219,7 +219,7 @@ func TestDeleteUserWhoMovesToAnotherDeviceMeanwhile(t *testing.T) {
 	f.exec(`create trigger come after delete on sessions for each row execute function come()`)
 	got, err := f.store.DeleteUser(t.Context(), store.OperatorActor("root"), org.ID, erasedUser)
 	if got.AuditID = nil; err != nil || got != (store.Erased{Devices: 3, Identities: 1, Sessions: 3, Events: 2*5 + 3 + 1}) {
-		t.Errorf("%+v, %v; expected the device that was added too", got, err)
+		t.Errorf("%+v, %v; expected the added device, too", got, err)
 	}
 	if tables := f.mentions("watch", other); len(tables) > 0 {
 		t.Errorf("the new device is still in %q", tables)

@@ -23,7 +23,7 @@ func (f fixture) report(orgID string, events ...store.Event) int {
 	return stored
 }
 
-// events returns all there are, read in pages of the size.
+// events returns all events, read in pages of that size.
 func (f fixture) events(orgID string, size int) (all []store.StoredEvent) {
 	f.Helper()
 	cursor := store.FirstEvent(time.Now().Add(-time.Hour))
@@ -43,7 +43,7 @@ func TestEventIDIsStoredOncePerOrganization(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org, other := f.organization(catalog.Scale), f.organization(catalog.Scale)
-	// Batches that overlap, in opposite orders.
+	// Overlapping batches, in opposite orders.
 	var up, down []store.Event
 	for i := range 100 {
 		up = append(up, store.Event{ID: eventID(i), Name: "up"})
@@ -69,11 +69,11 @@ func TestEventIDIsStoredOncePerOrganization(t *testing.T) {
 	if all := f.events(org.ID, 7); total != 150 || len(all) != 150 || one[int](f, `select count(distinct id) from events`) != 150 {
 		t.Errorf("150 ids: %d counted as new, %d stored", total, len(all))
 	}
-	// A backend tells the statistics what it met when it ends, at the latest.
+	// A backend reports its statistics when it ends, at the latest.
 	pool.Close()
 	for deadline := time.Now().Add(20 * time.Second); one[int](f, `select count(*) from pg_stat_activity where application_name = 'burst'`) > 0; {
 		if time.Now().After(deadline) {
-			t.Fatal("the connections of a closed pool are still there")
+			t.Fatal("the connections of a closed pool still exist")
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -83,7 +83,7 @@ func TestEventIDIsStoredOncePerOrganization(t *testing.T) {
 	if n := f.report(other.ID, up...); n != 100 {
 		t.Errorf("%d of 100 ids were new in another organization, expected all", n)
 	}
-	// Ids hold over partitions.
+	// Ids are unique across partitions.
 	day := one[time.Time](f, `select date_trunc('day', now() - interval '6 days', 'UTC')`).UTC()
 	f.exec(fmt.Sprintf(`create table events_%s partition of events for values from ('%s') to ('%s')`,
 		day.Format("20060102"), day.Format(time.RFC3339), day.AddDate(0, 0, 1).Format(time.RFC3339)))
@@ -127,7 +127,7 @@ func TestEventTimeOutOfRangeIsReplaced(t *testing.T) {
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
 	for i, test := range []struct {
-		off, by time.Duration // from now, as sent; how far from now it is stored
+		off, by time.Duration // offset from now as sent, and as stored
 		claimed bool
 	}{
 		{-time.Hour, -time.Hour, false},
@@ -160,7 +160,7 @@ func TestEventsAreStoredWithoutAnExistingPartition(t *testing.T) {
 		group.Go(func() error {
 			n, err := f.store.InsertEvents(t.Context(), org.ID, store.Batch{DeviceID: "phone", Events: []store.Event{{ID: eventID(i), Name: "a"}}})
 			if err == nil && n != 1 {
-				err = errors.New("a duplicate of nothing")
+				err = errors.New("a new event counts as a duplicate")
 			}
 			return err
 		})
@@ -173,7 +173,7 @@ func TestEventsAreStoredWithoutAnExistingPartition(t *testing.T) {
 	}
 }
 
-// TestConsecutiveReadsOfEventsHaveNoGap parts all time at moments around an event: it is on one side, and on the right one.
+// TestConsecutiveReadsOfEventsHaveNoGap splits the time at moments around an event: exactly one of both reads returns it.
 func TestConsecutiveReadsOfEventsHaveNoGap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -191,7 +191,7 @@ func TestConsecutiveReadsOfEventsHaveNoGap(t *testing.T) {
 		between := arrived.Add(after)
 		before, later := read(arrived.Add(-time.Hour), between), read(between, arrived.Add(time.Hour))
 		if isBefore := after > 0; before+later != 1 || isBefore != (before == 1) {
-			t.Errorf("%v after an event: it is read %d times from before and %d times from after", after, before, later)
+			t.Errorf("%v after an event: the read until then returns it %d times, the read from then %d times", after, before, later)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// RareWord is the word of a search that an organization's links are searched by.
+// RareWord returns the word of a search that Links would look up for the organization.
 func (s *Store) RareWord(ctx context.Context, orgID, search string) (word string, err error) {
 	err = s.snapshot(ctx, "find a rare word", func(tx pgx.Tx) error {
 		word, err = rareWord(ctx, tx, orgID, search)
@@ -23,7 +23,7 @@ func (s *Store) InSnapshot(ctx context.Context, f func()) error {
 // MaxWaitingWrites is how many writes of an organization may wait.
 const MaxWaitingWrites = maxWaitingWrites
 
-// Statements of purges, and the most that one looks at.
+// Statements of purges, and the maximum of rows or pages that one reads.
 const (
 	SweptPages = sweptPages
 	PurgedRows = purgedRows
@@ -32,11 +32,11 @@ const (
 // ByIndex precedes each statement of a purge.
 const ByIndex = byIndexSQL
 
-// PurgeStatements are those that delete rows, by what they delete.
+// PurgeStatements are the deleting statements, by the name of their purge.
 var PurgeStatements = map[string]string{
 	"changes": purgeChangesSQL, "deleted_links": purgeDeletedLinksSQL, "devices": purgeDevicesSQL, "identities": purgeIdentitiesSQL,
 	"sessions": purgeSessionsSQL, "event_ids": purgeEventIDsSQL, "match_redemptions": purgeRedemptionsSQL,
 }
 
-// ErasedRows is how many rows a statement of a deletion looks at.
+// ErasedRows is how many rows a statement of a deletion reads.
 const ErasedRows = erasedRows

@@ -223,7 +223,7 @@ func TestCreateReturnsTheFirstErrorInDocumentedOrder(t *testing.T) {
 	for i := range 49 {
 		f.create(org, fmt.Sprintf(`{"path": "x", "shortCode": "c%d"}`, i))
 	}
-	// Everything is wrong at first; each step mends what was named.
+	// At first every check fails; each step fixes the reported one.
 	unmet := errors.New("unmet")
 	_, _, err := f.store.CreateLink(t.Context(), testActor, org.ID, func(catalog.Organization) error { return unmet }, read(t, foreign))
 	expect(t, "a create whose requirement is not met", err, unmet)
@@ -238,7 +238,7 @@ func TestCreateReturnsTheFirstErrorInDocumentedOrder(t *testing.T) {
 	f.refused(org, body, store.ErrShortCodeTaken)
 	f.refused(org, `{"path": "x", "shortCode": "TAKEN"}`, store.ErrShortCodeTaken)
 	if n := one[int64](f, `select count(*) from links`); n != 50 {
-		t.Errorf("%d links after refusals, expected 50", n)
+		t.Errorf("%d links after rejected creates, expected 50", n)
 	}
 	f.exec(`update organizations set plan = null where id = $1`, org.ID)
 	f.refused(org, body, store.ErrQuotaExceeded)
@@ -290,7 +290,7 @@ func TestPatchToATakenCodeOrForeignDomainIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(toJSON(t, two), toJSON(t, got.Link)); diff != "" {
-		t.Errorf("after refused patches (-before +after):\n%s", diff)
+		t.Errorf("after rejected patches (-before +after):\n%s", diff)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestDeleteOldLinksDeletesOnlyThoseOfTheOrganization(t *testing.T) {
 		t.Errorf("%d links of another organization are left, expected 3", left)
 	}
 	if deleted, _, err = f.store.DeleteOldLinks(t.Context(), testActor, org.ID, 5*time.Minute); err != nil || deleted != 0 {
-		t.Errorf("again: deleted %d, %v; expected 0", deleted, err)
+		t.Errorf("second call: deleted %d, %v; expected 0", deleted, err)
 	}
 	_, _, err = f.store.DeleteOldLinks(t.Context(), testActor, "00000000-0000-7000-8000-000000000000", 0)
 	expect(t, "old links of no organization", err, store.ErrNotFound)

@@ -88,7 +88,7 @@ func TestPagesHoldEveryLinkOnceNewestFirst(t *testing.T) {
 		expected = append(expected, f.create(org, fmt.Sprintf(`{"path": "path", "shortCode": "c%d"}`, i)).ShortCode)
 	}
 	slices.Reverse(expected)
-	// Of one moment: the id decides.
+	// Created at the same moment: the id decides.
 	f.exec(`update links set created_at = '2030-01-01Z' where short_code in ('c3', 'c4', 'c5')`)
 	tied := []string{"c5", "c4", "c3"}
 	expected = append(tied, slices.DeleteFunc(expected, func(c string) bool { return slices.Contains(tied, c) })...)
@@ -170,7 +170,7 @@ func TestOtherOrganizationsAreNeitherReadNorChanged(t *testing.T) {
 	}
 }
 
-// TestLongListsOfOneOrganizationDoNotDelayOthers has the lists of one organization wait at its first row, until the others were answered.
+// The lists of one organization wait at its first row until the others have completed.
 func TestLongListsOfOneOrganizationDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -223,7 +223,7 @@ func TestLongListsOfOneOrganizationDoNotDelayOthers(t *testing.T) {
 	}
 	impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	expect(t, "one list more of the first organization", list(impatient, heavy, 0), store.ErrUnavailable)
+	expect(t, "one more list of the first organization", list(impatient, heavy, 0), store.ErrUnavailable)
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestLongListsOfOneOrganizationDoNotDelayOthers(t *testing.T) {
 	}
 }
 
-// TestSearchAmongManyLinksFindsAllMatches: there a search goes by the rarest of its words, if there is a rare one.
+// TestSearchAmongManyLinksFindsAllMatches: with many links, a search looks up its rarest word, if one is rare.
 func TestSearchAmongManyLinksFindsAllMatches(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -250,17 +250,17 @@ func TestSearchAmongManyLinksFindsAllMatches(t *testing.T) {
 		{org.ID, "Summer Sale, number 4711", "4711"},
 		{org.ID, "/offers/summer-sale-4711", "4711"},
 		{org.ID, "Summer Sale", ""},                 // each link has both
-		{org.ID, "4711", ""},                        // nothing to choose from
-		{org.ID, "brandnew 4711", "4711"},           // the other's, who has half of all
-		{org.ID, "somewhere else 471199", "471199"}, // none has any of them, whichever are sampled
-		{org.ID, "number 12", ""},                   // in no index
+		{org.ID, "4711", ""},                        // only one word
+		{org.ID, "brandnew 4711", "4711"},           // a word of half of the other organization's links
+		{org.ID, "somewhere else 471199", "471199"}, // no link has any of them, whichever are sampled
+		{org.ID, "number 12", ""},                   // not in the trigram index
 		{org.ID, "ΣΟΦΟΣ number", ""},
 		{org.ID, "число number", "число"},
 		{org.ID, "", ""},
 		{small.ID, "Summer Sale, number 4711", ""},
 	} {
 		if word, err := f.store.RareWord(t.Context(), row.org, row.search); err != nil || word != row.word {
-			t.Errorf("%q goes by %q, %v; expected %q", row.search, word, err, row.word)
+			t.Errorf("%q looks up %q, %v; expected %q", row.search, word, err, row.word)
 		}
 	}
 	for _, search := range []string{
@@ -296,7 +296,7 @@ func TestFlushSearchIndexesEmptiesThePendingList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.exec(`create extension pgstattuple`)
-	f.exec(`alter table links set (autovacuum_enabled = false)`) // which does the same
+	f.exec(`alter table links set (autovacuum_enabled = false)`) // autovacuum flushes the list, too
 	org := f.organization(catalog.Growth)
 	f.create(org, `{"path": "x", "tags": ["a"]}`)
 	for _, index := range []string{"links_text", "links_tags"} {
@@ -304,13 +304,13 @@ func TestFlushSearchIndexesEmptiesThePendingList(t *testing.T) {
 			return one[int64](f, `select pending_tuples from pgstatginindex($1::text::regclass)`, index)
 		}
 		if before := pending(); before == 0 {
-			t.Errorf("%s: nothing is pending after a create", index)
+			t.Errorf("%s: no pending entries after a create", index)
 		}
 		if err := f.store.FlushSearchIndexes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if after := pending(); after != 0 {
-			t.Errorf("%s: %d are pending after it was tended", index, after)
+			t.Errorf("%s: %d pending entries after the flush", index, after)
 		}
 		f.create(org, `{"path": "y", "tags": ["b"]}`)
 	}

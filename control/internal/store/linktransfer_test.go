@@ -18,7 +18,7 @@ func TestExportIsOneSnapshot(t *testing.T) {
 	pages, seen, last := 0, make(map[string]bool), ""
 	err := f.store.ExportLinks(t.Context(), org.ID, func(links []catalog.LinkWithDomain) error {
 		if pages++; pages == 1 {
-			// What is changed between two pages must not be seen in the second.
+			// Changes between two pages must not be visible in the second one.
 			if _, err := f.admin.Exec(t.Context(), `delete from links where short_code like 'code-1%'`); err != nil {
 				return err
 			}
@@ -55,19 +55,19 @@ func TestImportIsAtomic(t *testing.T) {
 	}
 	operator := store.OperatorActor("ann")
 	_, err := f.store.ImportLinks(t.Context(), operator, org.ID, []store.ImportedLink{wanted("one", domain), wanted("two", "00000000-0000-4000-8000-000000000000")})
-	expect(t, "a domain that is gone", err, store.ErrDomainNotFound)
+	expect(t, "a deleted domain", err, store.ErrDomainNotFound)
 	f.exec(`alter table audit_log add check (detail->>'shortCode' <> 'two')`)
 	if _, err := f.store.ImportLinks(t.Context(), operator, org.ID, []store.ImportedLink{wanted("one", domain), wanted("two", domain)}); err == nil {
-		t.Error("links were imported that cannot be recorded")
+		t.Error("links were imported without their audit entries")
 	}
 	if n := one[int64](f, `select count(*) from links`); n != 0 {
-		t.Errorf("%d links are there, expected none", n)
+		t.Errorf("%d links exist, expected none", n)
 	}
 	outcomes, err := f.store.ImportLinks(t.Context(), operator, org.ID, []store.ImportedLink{wanted("one", domain), wanted("ONE", domain), wanted("one", domain)})
 	if err != nil || outcomes[0] != store.ImportCreated || outcomes[1] != store.ImportTaken || outcomes[2] != store.ImportUnchanged {
 		t.Errorf("%v, %v", outcomes, err)
 	}
 	if tags := one[string](f, `select string_agg(array_to_string(tags, ','), ' ') from changes where 'k:' || $1 || '/one' = any (tags)`, org.OrgKey); tags == "" {
-		t.Error("no edge is told of it")
+		t.Error("no change was recorded for edges")
 	}
 }

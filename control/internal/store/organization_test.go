@@ -36,7 +36,7 @@ func TestCreateOrganizationCreatesDomainAppConfigAndKeys(t *testing.T) {
 		}
 	}
 	if !slices.Contains(change.Tags, "o:acme") || !slices.Contains(change.Tags, "d:acme") {
-		t.Errorf("tags %v, expected the organization and its domain: an edge may know that there is none", change.Tags)
+		t.Errorf("tags %v, expected the organization and its domain: an edge may have cached that it does not exist", change.Tags)
 	}
 	gotConfig, err := f.store.AppConfig(t.Context(), created.ID)
 	if diff := cmp.Diff(config, gotConfig); diff != "" || err != nil {
@@ -97,7 +97,7 @@ func TestOrganizationNamesAreUnique(t *testing.T) {
 	_, _, err = f.store.CreateOrganization(t.Context(), testActor, store.NewOrganization{Name: "Other", ExternalID: ptr("org_1")})
 	expect(t, "the same external id", err, store.ErrExternalIDTaken)
 	if n := one[int64](f, `select (select count(*) from organizations) + (select count(*) from domains) + (select count(*) from link_usage)`); n != 3 {
-		t.Errorf("%d rows after refusals, expected 3", n)
+		t.Errorf("%d rows after rejected calls, expected 3", n)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestSuspensionAndAppConfigReturnAChange(t *testing.T) {
 		}
 	}
 	if n := one[int64](f, `select count(*) from changes`); n != rows {
-		t.Errorf("a plan, which no edge knows, made %d rows of changes", n-rows)
+		t.Errorf("a new plan, which edges do not use, made %d rows of changes", n-rows)
 	}
 
 	_, _, err := f.store.SetSuspended(t.Context(), testActor, "none", true)
@@ -140,12 +140,12 @@ func TestSuspensionAndAppConfigReturnAChange(t *testing.T) {
 	expect(t, "SetPlan of an unknown organization", err, store.ErrNotFound)
 	_, err = f.store.Organization(t.Context(), "none")
 	expect(t, "Organization of an unknown organization", err, store.ErrNotFound)
-	const nobody = "00000000-0000-4000-8000-000000000000"
-	_, err = f.store.SetAppConfig(t.Context(), testActor, nobody, store.Unconditional, catalog.AppConfig{})
+	const unknownID = "00000000-0000-4000-8000-000000000000"
+	_, err = f.store.SetAppConfig(t.Context(), testActor, unknownID, store.Unconditional, catalog.AppConfig{})
 	expect(t, "SetAppConfig of an unknown organization", err, store.ErrNotFound)
-	_, _, _, err = f.store.AddDomain(t.Context(), testActor, nobody, store.Unconditional, "go.acme.example", true)
+	_, _, _, err = f.store.AddDomain(t.Context(), testActor, unknownID, store.Unconditional, "go.acme.example", true)
 	expect(t, "AddDomain of an unknown organization", err, store.ErrNotFound)
-	_, err = f.store.ReplaceKey(t.Context(), testActor, nobody, store.Unconditional, apikey.Server, 0)
+	_, err = f.store.ReplaceKey(t.Context(), testActor, unknownID, store.Unconditional, apikey.Server, 0)
 	expect(t, "ReplaceKey of an unknown organization", err, store.ErrNotFound)
 }
 
@@ -183,7 +183,7 @@ func TestReplacedKeyEndsAtOnceOrAfterItsGrace(t *testing.T) {
 	second := replace(time.Hour)
 	valid("in the grace", true, first, second, client)
 	third := replace(time.Hour)
-	valid("the one before the last", false, first)
+	valid("the key before the last", false, first)
 	valid("in the second grace", true, second, third, client)
 	f.exec(`update api_keys set valid_until = clock_timestamp() where valid_until is not null`)
 	valid("after the grace", false, second)

@@ -21,8 +21,8 @@ func TestRestartOfPostgresReturnsErrUnavailableAndLosesNothing(t *testing.T) {
 	f := fixture{T: t, database: &server.Database, store: store.New(open(t, server.Database.ControlURL), linkBase)}
 	org := f.organization(catalog.Growth)
 
-	// Writers go on through the crash: a create either happened, was refused as unavailable, or is unknown and unavailable
-	// too.
+	// Writers continue during the crash: a create succeeded, was rejected as unavailable, or has an unknown outcome, which is also reported
+	// as unavailable.
 	var created, failed atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -84,7 +84,7 @@ func TestRestartOfPostgresReturnsErrUnavailableAndLosesNothing(t *testing.T) {
 	f.admin = open(t, server.Database.URL)
 	f.usageIsExact()
 	if n := one[int64](f, `select count(*) from links`); n < created.Load() || n > created.Load()+failed.Load() {
-		t.Errorf("%d links, but %d creates were answered and %d are unknown", n, created.Load(), failed.Load())
+		t.Errorf("%d links, but %d creates succeeded and %d have an unknown outcome", n, created.Load(), failed.Load())
 	}
 }
 
@@ -117,7 +117,7 @@ func TestDeadlineReturnsErrUnavailableAndFailedStatementDoesNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.store.Link(t.Context(), org.ID, l.ID); err != nil {
-		t.Errorf("read after a time-out: %v", err)
+		t.Errorf("read after a timeout: %v", err)
 	}
 
 	f.exec(`alter table links add constraint links_broken check (path <> 'broken')`)
@@ -134,7 +134,7 @@ func TestMigrationDoesNotDisturbARunningStore(t *testing.T) {
 	l := f.create(org, `{"path": "x"}`)
 	reads := func() {
 		t.Helper()
-		// Often enough for every connection of the pool to have the statement prepared.
+		// Repeated, so that every connection of the pool has the statement prepared.
 		for range 20 {
 			if _, err := f.store.Link(t.Context(), org.ID, l.ID); err != nil {
 				t.Fatal(err)
@@ -163,7 +163,7 @@ func TestMigrationDoesNotDisturbARunningWrite(t *testing.T) {
 		}
 	}
 	update("y")
-	// Two statements of an update answer the column: both are renewed within the one call.
+	// Two statements of an update return the column: both are prepared anew within one call.
 	f.exec(`alter table links alter column title type varchar(5000)`)
 	update("z")
 }
@@ -181,8 +181,8 @@ func TestPurgeDeletesChangesOlderThanTheSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	var point feed.Point
-	// Transactions in the databases of other tests hold it back.
-	await(t, "a snapshot that has outlived the deletion", func() bool {
+	// Transactions in the databases of other tests delay it.
+	await(t, "a snapshot after the deletion", func() bool {
 		if point, err = f.store.Point(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -201,9 +201,9 @@ func TestPurgeDeletesChangesOlderThanTheSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	purgeBefore(feed.Point{History: "of what was here before a restore", Snapshot: point.Snapshot})
+	purgeBefore(feed.Point{History: "of a database before a restore", Snapshot: point.Snapshot})
 	if n := one[int64](f, `select count(*) from changes`); n != before {
-		t.Errorf("a point of another history dropped %d of %d changes", before-n, before)
+		t.Errorf("a point of another history deleted %d of %d changes", before-n, before)
 	}
 	purgeBefore(point)
 	if n := one[int64](f, `select count(*) from changes where xid < (select xid from deleted_links where id = $1)`, kept.ID); n != 0 {
@@ -226,14 +226,14 @@ func TestCommitWithoutResponseReturnsErrUnavailable(t *testing.T) {
 	f.exec(`
 		create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return null; end $$;
 		create constraint trigger slow after insert on links deferrable initially deferred for each row execute function slow()`)
-	// The caller gives up, which alone would be no unavailability.
+	// The caller's timeout alone would not be ErrUnavailable.
 	ctx, giveUp := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error {
 		_, _, err := f.store.CreateLink(ctx, testActor, org.ID, store.Unconditional, catalog.Link{Path: "x"})
 		return err
 	})
-	f.eventually("the commit is on its way", `select count(*) > 0 from pg_stat_activity where datname = current_database() and query = 'commit' and wait_event = 'PgSleep'`)
+	f.eventually("the commit is in progress", `select count(*) > 0 from pg_stat_activity where datname = current_database() and query = 'commit' and wait_event = 'PgSleep'`)
 	giveUp()
-	expect(t, "a commit that was not answered", g.Wait(), store.ErrUnavailable)
+	expect(t, "a commit without a response", g.Wait(), store.ErrUnavailable)
 }

@@ -23,7 +23,7 @@ func TestCallSucceedsOnceAlthoughAMigrationChangedTheStatementsOfEveryConnection
 	}
 	config.MaxConns = stale + 1
 	var isHeld atomic.Bool
-	held := make(chan chan struct{}, 1) // what the connections that are released now wait for
+	held := make(chan chan struct{}, 1) // the query for which the released connections wait
 	config.AfterRelease = func(*pgx.Conn) bool {
 		if isHeld.Load() {
 			gate := <-held
@@ -37,7 +37,7 @@ func TestCallSucceedsOnceAlthoughAMigrationChangedTheStatementsOfEveryConnection
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	// hold makes each call take another connection until release.
+	// hold makes each call use another connection until release.
 	hold := func() (release func()) {
 		gate := make(chan struct{})
 		held <- gate
@@ -58,7 +58,7 @@ func TestCallSucceedsOnceAlthoughAMigrationChangedTheStatementsOfEveryConnection
 		f.create(org, `{"path": "/a"}`)
 	}
 	release()
-	// Of a create, the last statements are those that change: the ones in the batch that commits.
+	// Of a create, the last statements change: those in the batch that commits.
 	f.exec(`alter table links alter column created_at type timestamptz(6)`)
 
 	release = hold()

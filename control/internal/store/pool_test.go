@@ -6,7 +6,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// TestConnectionsAreSetUpForShortCalls reads what each connection of a pool has, and what an operator says in the URL instead.
+// TestConnectionsAreSetUpForShortCalls reads the settings of each connection of a pool, also with an operator's values in the URL.
 func TestConnectionsAreSetUpForShortCalls(t *testing.T) {
 	t.Parallel()
 	url := testkit.NewDatabase(t).ControlURL

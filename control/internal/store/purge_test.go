@@ -17,7 +17,7 @@ import (
 
 const day = 24 * time.Hour
 
-// purge does steps until one is done, and returns how many rows each deleted. Each but the first must delete at most most.
+// purge runs steps until one is done, and returns how many rows each deleted. Each but the first must delete at most most.
 func (f fixture) purge(most int64, step func(context.Context) (store.Purged, error)) (steps []int64) {
 	f.Helper()
 	for {
@@ -33,7 +33,7 @@ func (f fixture) purge(most int64, step func(context.Context) (store.Purged, err
 			return steps
 		}
 		if len(steps) > 10_000 {
-			f.Fatal("the purge has no end")
+			f.Fatal("the purge does not end")
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestPurgesByTimeRunInBoundedSteps(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	org := f.organization(catalog.Scale)
-	// More than fit into two steps, and one row that is not old enough.
+	// More than two steps delete, and one row that is not old enough.
 	f.exec(`insert into sessions (organization_id, id, device_id, is_first, started_at, active_at)
 		select $1, gen_random_uuid(), 'd', true, now() - case when i = 1 then interval '9 days' else interval '11 days' end, now()
 		from generate_series(1, 20100) i`, org.ID)
@@ -69,10 +69,10 @@ func TestPurgesByTimeRunInBoundedSteps(t *testing.T) {
 			t.Errorf("%s: steps of %v rows, expected three that delete 20099", table, steps)
 		}
 		if n := one[int](f, `select count(*) from `+table); n != 1 {
-			t.Errorf("%d rows are left in %s, expected the young one", n, table)
+			t.Errorf("%d rows are left in %s, expected the recent one", n, table)
 		}
 	}
-	// A cursor does not look at what is before it; a new one does.
+	// A cursor does not return to earlier rows; a new one starts with them.
 	f.exec(`insert into event_ids (organization_id, id, received_at) values ($1, gen_random_uuid(), now() - interval '40 days')`, org.ID)
 	if purged, err := f.store.PurgeEventIDs(t.Context(), &ids); err != nil || purged.Rows != 0 {
 		t.Errorf("the cursor went back: %+v, %v", purged, err)
@@ -90,7 +90,7 @@ func TestPurgesByPageRunInBoundedSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Rows of which four fill a page, for more pages than two steps look at.
+	// Four rows fill a page; there are more pages than two steps read.
 	const rows = 2*store.SweptPages*4 + 100
 	f.exec(`truncate changes, deleted_links`)
 	f.exec(`alter table changes alter tags set storage plain`)
@@ -104,15 +104,15 @@ func TestPurgesByPageRunInBoundedSteps(t *testing.T) {
 		t.Errorf("steps of %v changes, expected three that delete %d", steps, rows)
 	}
 	if tags := one[[]string](f, `select array_agg(t) from changes, unnest(tags) t`); len(tags) != 1 || tags[0] != "young" {
-		t.Errorf("%q is left, expected the young change", tags)
+		t.Errorf("%q is left, expected the recent change", tags)
 	}
 	if purged, err := f.store.PurgeDeletedLinks(t.Context(), &links, point); err != nil || purged != (store.Purged{Rows: 1000, Done: true}) {
-		t.Errorf("deleted links: %+v, %v; expected 1000 and the end", purged, err)
+		t.Errorf("deleted links: %+v, %v; expected 1000 and Done", purged, err)
 	}
 	if n := one[int](f, `select count(*) from deleted_links`); n != 1 {
-		t.Errorf("%d deleted links are left, expected the young one", n)
+		t.Errorf("%d deleted links are left, expected the recent one", n)
 	}
-	// In another history the numbers mean nothing.
+	// In another history, transaction ids mean something else.
 	f.exec(`insert into changes (xid, tags) values ('1', '{old}')`)
 	point.History = "another"
 	var again store.Sweep
@@ -122,8 +122,8 @@ func TestPurgesByPageRunInBoundedSteps(t *testing.T) {
 	}
 }
 
-// TestPurgesSkipDeadRows looks at the plans: a purge by place reads so many pages, whatever is on them, and one by time begins where it
-// ended before.
+// TestPurgesSkipDeadRows checks the plans: a purge by page reads a fixed number of pages, whatever they contain, and a purge by time starts
+// where it last ended.
 func TestPurgesSkipDeadRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -176,14 +176,14 @@ func (f fixture) explain(statement string, arguments ...any) (lines []string) {
 func TestPurgeStepThatTimesOutIsSmallerNextTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	// Each row takes a millisecond, so that all of them take more than a statement may.
+	// Each row takes a millisecond, so that deleting all of them exceeds the statement timeout.
 	f.exec(`create function wait() returns trigger language plpgsql as $$ begin perform pg_sleep(0.001); return old; end $$`)
 	f.exec(`create trigger wait before delete on event_ids for each row execute function wait()`)
 	f.exec(`insert into event_ids (organization_id, id, received_at) select gen_random_uuid(), gen_random_uuid(), now() - interval '40 days' from generate_series(1, 2500)`)
 	var cursor store.Cursor
 	steps := f.purge(store.PurgedRows/8, func(ctx context.Context) (store.Purged, error) { return f.store.PurgeEventIDs(ctx, &cursor) })
 	if steps[0] != 0 || sum(steps) != 2500 {
-		t.Errorf("steps of %v rows, expected that the first is ended and the others delete all", steps)
+		t.Errorf("steps of %v rows, expected that the first times out and the others delete all", steps)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestPurgeContinuesAfterWaitingForAnother(t *testing.T) {
 				done := true
 				for _, step := range steps {
 					purged, err := step()
-					if err != nil && !postgres.LostLock(err) { // that is tried again, a minute later
+					if err != nil && !postgres.LostLock(err) { // the next round, a minute later, retries
 						return err
 					}
 					done = done && err == nil && purged.Done
@@ -265,7 +265,7 @@ func TestDropFailsWhileTheDayIsBeingRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if purged, err := f.store.PurgeEvents(t.Context(), 10*day); !postgres.LostLock(err) || purged.Rows != 0 {
-		t.Errorf("%+v, %v; expected that it gives up for now", purged, err)
+		t.Errorf("%+v, %v; expected a failed attempt", purged, err)
 	}
 	if err := reader.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestDropFailsWhileTheDayIsBeingRead(t *testing.T) {
 	}
 }
 
-// TestUnusedDevicesAndTheirUsersAreDeleted has every reason for which one stays.
+// TestUnusedDevicesAndTheirUsersAreDeleted has a device or user for each reason to keep it.
 func TestUnusedDevicesAndTheirUsersAreDeleted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -306,7 +306,7 @@ func TestUnusedDevicesAndTheirUsersAreDeleted(t *testing.T) {
 		t.Errorf("%v identities were deleted, expected 2", steps)
 	}
 	if left := one[string](f, `select string_agg(user_id, ' ' order by user_id) from identities where organization_id = $1`, org.ID); left != "busy named recent" {
-		t.Errorf("identities left: %s, expected those that have a device or were named in the last 30 days", left)
+		t.Errorf("identities left: %s, expected those with a device and those identified in the last 30 days", left)
 	}
 }
 
@@ -328,7 +328,7 @@ func TestIdentifyingAUserKeepsTheDevice(t *testing.T) {
 	}
 }
 
-// TestOpenTransactionsOfEveryDatabaseAreListed is about this server, on which other tests have transactions too.
+// TestOpenTransactionsOfEveryDatabaseAreListed checks the whole server, on which other tests have transactions too.
 func TestOpenTransactionsOfEveryDatabaseAreListed(t *testing.T) {
 	t.Parallel()
 	f, elsewhere := newFixture(t), newFixture(t)
@@ -360,12 +360,12 @@ func TestOpenTransactionsOfEveryDatabaseAreListed(t *testing.T) {
 		t.Errorf("%+v, expected the transaction of the other database", got)
 	}
 	if got := find(time.Hour); got != nil {
-		t.Errorf("%+v, expected none of an hour", got)
+		t.Errorf("%+v, expected none older than an hour", got)
 	}
 	if n, err := f.store.HiddenSessions(t.Context()); err != nil || n != 0 {
 		t.Errorf("%d sessions are hidden from the superuser's functions, %v", n, err)
 	}
-	// An owner who sees only its own sessions.
+	// An owner that sees only its own sessions.
 	f.exec(`do $$ begin create role weak_owner; exception when duplicate_object then null; end $$`)
 	f.exec(`alter function hidden_sessions() owner to weak_owner`)
 	if n, err := f.store.HiddenSessions(t.Context()); err != nil || n == 0 {

@@ -15,7 +15,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// lineTap counts the round trips on a connection: how often the client reads after it has written. It also notes in which round trip the
+// lineTap counts the round trips on a connection: how often the client reads after it has written. It also records in which round trip the
 // client sends each statement.
 type lineTap struct {
 	mu         sync.Mutex
@@ -77,11 +77,11 @@ func (t *lineTap) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 func (*lineTap) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*lineTap) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// cost is what a call took: all its round trips, those it ended a transaction with included, and those between the one that locked the
-// organization's links and the one that ended the transaction. They are what other writers of the organization wait for.
+// cost is the number of round trips of a call: all of them, including the one that ends the transaction, and those from the one that locked
+// the organization's links to the one that ended the transaction. Other writers of the organization wait for the latter.
 type cost struct{ trips, locked int }
 
-// of returns what a call cost.
+// of returns the cost of a call.
 func (t *lineTap) of(call func()) (c cost, statements []sentStatement) {
 	t.mu.Lock()
 	t.trips, t.statements = 0, nil
@@ -109,7 +109,7 @@ func TestWritesOfLinksTakeTwoRoundTripsAndHoldTheLockForOne(t *testing.T) {
 	}
 	config.MaxConns = 1
 	config.PingTimeout = 0
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // of a connection that was idle for a second
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // the ping of a connection that was idle for a second
 	config.ConnConfig.Tracer = tap
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -162,12 +162,12 @@ func TestWritesOfLinksTakeTwoRoundTripsAndHoldTheLockForOne(t *testing.T) {
 			_, err := f.store.DeleteLink(t.Context(), user, org.ID, store.Unconditional, link.ID)
 			return err
 		}, nil},
-		{"delete of what is not there", func() error {
+		{"delete of a missing link", func() error {
 			_, err := f.store.DeleteLink(t.Context(), user, org.ID, store.Unconditional, org.ID)
 			return err
 		}, store.ErrNotFound},
 	} {
-		// The first time on a connection, its statements are prepared.
+		// The first call on a connection prepares its statements.
 		for _, warm := range []bool{false, true} {
 			link = f.create(org, `{"path": "/a"}`)
 			var err error

@@ -13,7 +13,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// lock takes locks as an open psql would, until unlock is called.
+// lock holds locks, as an open psql session would, until unlock is called.
 func (f fixture) lock(sql string, arguments ...any) (unlock func()) {
 	f.Helper()
 	tx, err := f.admin.Begin(f.Context())
@@ -64,15 +64,15 @@ func TestLockTimeoutReturnsErrLocked(t *testing.T) {
 		},
 	} {
 		if err := call(); !errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("%s of what is locked: %v, expected ErrLocked alone", name, err)
+			t.Errorf("%s with locked rows: %v, expected ErrLocked alone", name, err)
 		}
 	}
 	if n := pool.Stat().NewConnsCount(); n > 2 {
-		t.Errorf("%d connections were made, expected 2: one that waited for a lock goes on", n)
+		t.Errorf("%d connections were made, expected 2: a connection that waited for a lock is reused", n)
 	}
 	unlock()
 	if _, err := s.DeleteLink(t.Context(), testActor, org.ID, store.Unconditional, l.ID); err != nil {
-		t.Errorf("the delete once it is free: %v", err)
+		t.Errorf("the delete after the unlock: %v", err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestOrganizationWithTooManyWritersGetsErrBusyAndOthersDoNot(t *testing.T) {
 		return err
 	}
 	var writers errgroup.Group
-	for range store.MaxWaitingWrites + 8 { // more than may wait and be served
+	for range store.MaxWaitingWrites + 8 { // more than may wait and run
 		writers.Go(func() error {
 			if err := write(t.Context()); !errors.Is(err, store.ErrBusy) {
 				return err
@@ -95,13 +95,13 @@ func TestOrganizationWithTooManyWritersGetsErrBusyAndOthersDoNot(t *testing.T) {
 			return nil
 		})
 	}
-	await(t, "as many writers in line as may be", func() bool { return f.store.Shares().Writes.Waiting == store.MaxWaitingWrites })
+	await(t, "as many waiting writers as allowed", func() bool { return f.store.Shares().Writes.Waiting == store.MaxWaitingWrites })
 	before := f.store.Shares().Writes
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	expect(t, "one writer more", write(ctx), store.ErrBusy)
+	expect(t, "one more writer", write(ctx), store.ErrBusy)
 	if after := f.store.Shares().Writes; after.Full == before.Full {
-		t.Errorf("shares before and after one writer more: %+v, %+v; expected that it did not get in line", before, after)
+		t.Errorf("shares before and after one more writer: %+v, %+v; expected that it does not wait", before, after)
 	}
 	if after := f.store.Shares().Writes; after.InUse > 2 {
 		t.Errorf("the organization has %d connections, expected 2 at most", after.InUse)

@@ -14,7 +14,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// testActor makes the changes of tests that the audit trail is to leave out.
+// testActor makes changes that the audit trail omits.
 var testActor = store.SystemActor("test")
 
 const linkBase = "https://links.example"
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// fixture is a store that works with control's rights, and a connection of the superuser to look behind it.
+// fixture is a store with control's rights, and a superuser's connection to inspect its effects.
 type fixture struct {
 	*testing.T
 	store    *store.Store
@@ -57,7 +57,7 @@ func openPool(t *testing.T, url string, connections int32) *pgxpool.Pool {
 	return pool
 }
 
-// organization makes one with the plan and a registered app config.
+// organization creates an organization with the plan and a registered app config.
 func (f fixture) organization(plan catalog.Plan) catalog.Organization {
 	f.Helper()
 	created, _, err := f.store.CreateOrganization(f.Context(), testActor, store.NewOrganization{
@@ -69,7 +69,7 @@ func (f fixture) organization(plan catalog.Plan) catalog.Organization {
 	return created.Organization
 }
 
-// create makes a link of a JSON body.
+// create creates a link from a JSON body.
 func (f fixture) create(org catalog.Organization, body string) catalog.Link {
 	f.Helper()
 	l, _, err := f.store.CreateLink(f.Context(), testActor, org.ID, store.Unconditional, read(f.T, body))
@@ -79,7 +79,7 @@ func (f fixture) create(org catalog.Organization, body string) catalog.Link {
 	return l
 }
 
-// one asks the database for a single value, as the superuser.
+// one queries a single value as the superuser.
 func one[V any](f fixture, sql string, arguments ...any) V {
 	f.Helper()
 	rows, _ := f.admin.Query(f.Context(), sql, arguments...)
@@ -133,7 +133,8 @@ func toJSON(t testing.TB, v any) string {
 
 func ptr[V any](v V) *V { return &v }
 
-// However few changes there were when Postgres looked last: what a write reads of them does not grow with those that are kept.
+// The plans of Postgres may stem from a nearly empty table. Even then, the cost of reading a write's own changes must not grow with the
+// table.
 func TestWritesReadOnlyTheirOwnChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -162,13 +163,13 @@ func TestWritesReadOnlyTheirOwnChanges(t *testing.T) {
 	}
 	write() // its statements are planned now
 	exec(`insert into changes (tags) select '{o:none}' from generate_series(1, 5000)`)
-	// Postgres adds up what a connection read when that is idle, once a second at most.
+	// Postgres adds up what a connection read when that becomes idle, at most once a second.
 	const readOneByOne = `select seq_tup_read from pg_stat_user_tables where relname = 'changes'`
 	untilCounted := func(scans int64) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); one[int64](f, `select idx_scan from pg_stat_user_tables where relname = 'changes'`) < scans; {
 			if time.Now().After(deadline) {
-				t.Fatalf("changes were not looked up %d times by their index", scans)
+				t.Fatalf("the index of changes was not scanned %d times", scans)
 			}
 			time.Sleep(100 * time.Millisecond)
 			write()
@@ -178,7 +179,7 @@ func TestWritesReadOnlyTheirOwnChanges(t *testing.T) {
 	before := one[int64](f, readOneByOne)
 	untilCounted(100)
 	if rows := one[int64](f, readOneByOne) - before; rows > 0 {
-		t.Errorf("%d rows of changes were read one after the other, expected none", rows)
+		t.Errorf("%d rows of changes were read by sequential scans, expected none", rows)
 	}
 }
 
@@ -201,9 +202,9 @@ func TestPanicInATransactionReleasesItsConnection(t *testing.T) {
 	}()
 	f.create(org, `{"path": "x"}`) // which waits for the lock
 	if n := pool.Stat().AcquiredConns(); n != 0 {
-		t.Fatalf("%d connections are in use after it, expected none", n)
+		t.Fatalf("%d connections are in use after the panic, expected none", n)
 	}
-	pool.Close() // which waits for those in use
+	pool.Close() // Close waits for connections in use
 }
 
 func TestUnknownKeyKeepsPreparedStatements(t *testing.T) {
