@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -50,9 +48,9 @@ func (p *process) reached(expected map[string]float64) error {
 func TestCanariesOfTwoControlsFindTwoEdgesRight(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	path := filepath.Join(t.TempDir(), "edge")
-	if output, err := exec.Command("go", "build", "-o", path, "deeplink/edge").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, output)
+	path, err := devservers.Build(t.Context(), "deeplink/edge")
+	if err != nil {
+		t.Fatal(err)
 	}
 	w.edge(path)
 	second := w.edge(path)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"deeplink/deploy/stack"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -24,8 +26,8 @@ type settings map[string]string
 func programs(t *testing.T) map[string]settings {
 	t.Helper()
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "deeplink/control", "deeplink/edge").CombinedOutput(); err != nil {
-		t.Fatalf("build control and edge: %v\n%s", err, out)
+	if err := stack.Build(t.Context(), bin); err != nil {
+		t.Fatal(err)
 	}
 	return map[string]settings{
 		"control": settingsOf(t, filepath.Join(bin, "control"), "serve"),

@@ -35,10 +35,7 @@ const (
 // in addition. If this process may not open that many files, the test adds the memory of the missing connections.
 func TestOneGiBHoldsConnectionsAndAddresses(t *testing.T) {
 	testkit.Prove(t)
-	p := &program{binary: filepath.Join(t.TempDir(), "edge"), database: testkit.NewDatabase(t), redis: testkit.NewRedis(t).URL()}
-	if out, err := exec.Command("go", "build", "-o", p.binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	p := newProgram(t)
 	group := newMemoryGroup(t, oneGiB)
 	settings := []string{"EDGE_DRAIN=0s", "TRUSTED_PROXIES=127.0.0.1"}
 	if group == nil {

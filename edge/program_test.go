@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"deeplink/shared/devservers"
 	"deeplink/shared/testkit"
 )
 
@@ -25,12 +25,19 @@ type program struct {
 	prefix   []string // the command that starts the binary; usually none
 }
 
+// newProgram builds the edge and starts the servers that it needs.
+func newProgram(t *testing.T) *program {
+	t.Helper()
+	binary, err := devservers.Build(t.Context(), "deeplink/edge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &program{binary: binary, database: testkit.NewDatabase(t), redis: testkit.NewRedis(t).URL()}
+}
+
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	p := &program{binary: filepath.Join(t.TempDir(), "edge"), database: testkit.NewDatabase(t), redis: testkit.NewRedis(t).URL()}
-	if out, err := exec.Command("go", "build", "-o", p.binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	p := newProgram(t)
 	t.Run("exit codes", p.testExitCodes)
 	t.Run("drain", p.testDrain)
 	t.Run("fresh memory", p.testFreshMemory)

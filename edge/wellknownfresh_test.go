@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"deeplink/edge/internal/wellknown"
+	"deeplink/shared/devservers"
 	"deeplink/shared/testkit"
 )
 
@@ -26,13 +27,13 @@ type operator struct {
 
 func newOperator(t *testing.T, database testkit.Database, e *testEdge) operator {
 	t.Helper()
-	o := operator{t, filepath.Join(t.TempDir(), "control"), []string{
+	path, err := devservers.Build(t.Context(), "deeplink/control")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return operator{t, path, []string{
 		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + database.ControlURL, "REDIS_URL=" + string(e.settings.RedisURL), "LINK_BASE_URL=" + base,
 	}}
-	if output, err := exec.Command("go", "build", "-o", o.path, "../control").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, output)
-	}
-	return o
 }
 
 // run runs a command, which must succeed and report complete propagation.

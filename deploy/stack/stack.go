@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
@@ -52,12 +53,39 @@ const (
 )
 
 // Build compiles control and edge into dir, from the module that the working directory belongs to. flags are flags of go build,
-// usually none.
+// usually none: then it links the programs that [devservers.Build] keeps.
 func Build(ctx context.Context, dir string, flags ...string) error {
+	if len(flags) == 0 {
+		return linkPrograms(ctx, dir)
+	}
 	arguments := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(arguments, "deeplink/control", "deeplink/edge")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build control and edge: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func linkPrograms(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"control", "edge"} {
+		program, err := devservers.Build(ctx, "deeplink/"+name)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, name)
+		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if os.Link(program, target) == nil {
+			continue
+		}
+		// dir is on another file system.
+		if out, err := exec.CommandContext(ctx, "cp", program, target).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy %s to %s: %w\n%s", program, target, err, out)
+		}
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"deeplink/bench/prove/fleet"
 	"deeplink/bench/prove/testfleet"
 	"deeplink/bench/result"
+	"deeplink/shared/devservers"
 	"deeplink/shared/testkit"
 )
 
@@ -45,9 +45,9 @@ func load(t *testing.T, bench string, arguments ...string) (map[string]result.Ro
 // Runs the program against real processes: each scenario gets its statuses, and no link remains.
 func TestEveryScenarioGetsItsStatuses(t *testing.T) {
 	testkit.Prove(t)
-	bench := filepath.Join(t.TempDir(), "bench")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bench, "deeplink/bench").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	bench, err := devservers.Build(t.Context(), "deeplink/bench")
+	if err != nil {
+		t.Fatal(err)
 	}
 	f := testfleet.Start(t, 1, 2)
 	o, err := fleet.NewOrganization(t.Context(), f.OperatorCommand)

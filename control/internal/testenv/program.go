@@ -3,8 +3,6 @@ package testenv
 import (
 	"context"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -15,9 +13,9 @@ import (
 // Build builds the program control without the race detector and returns its path.
 func Build(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "control")
-	if output, err := exec.Command("go", "build", "-o", path, "deeplink/control").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, output)
+	path, err := devservers.Build(t.Context(), "deeplink/control")
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
