@@ -12,7 +12,6 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"deeplink/edge/internal/agent"
 	"deeplink/edge/internal/conn"
 	"deeplink/edge/internal/link"
 	"deeplink/edge/internal/match"
@@ -20,6 +19,7 @@ import (
 	"deeplink/edge/internal/page"
 	"deeplink/edge/internal/replica"
 	"deeplink/edge/internal/wellknown"
+	"deeplink/shared/agent"
 	"deeplink/shared/catalog"
 	"deeplink/shared/clientip"
 	"deeplink/shared/envelope"

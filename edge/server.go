@@ -12,10 +12,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"deeplink/edge/internal/agent"
 	"deeplink/edge/internal/conn"
 	"deeplink/edge/internal/match"
 	"deeplink/edge/internal/replica"
+	"deeplink/shared/agent"
 	"deeplink/shared/clientip"
 	"deeplink/shared/ratelimit"
 	"deeplink/shared/wire"

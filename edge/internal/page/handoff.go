@@ -5,7 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"deeplink/edge/internal/agent"
+	"deeplink/shared/agent"
 )
 
 var (

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"deeplink/edge/internal/agent"
 	"deeplink/edge/internal/link"
 	"deeplink/edge/internal/matchtoken"
+	"deeplink/shared/agent"
 	"deeplink/shared/catalog"
 	"deeplink/shared/qr"
 )
