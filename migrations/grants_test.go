@@ -30,6 +30,16 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`delete from edges`,
 			`insert into match_redemptions (nonce, link_id, device_id) values ('\x0000000000000001', gen_random_uuid(), 'd') on conflict (nonce) do nothing`,
 			`select nonce, device_id, matched_at from match_redemptions`,
+			`insert into click_logs (log, slot, state, durable, through, published_at) values ('80000000-0000-4000-8000-000000000009', 'a', 'open', true, now(), now())`,
+			`select click_floor()`, `select click_salt((now() at time zone 'UTC')::date + 1)`, `select * from click_logs`,
+			`insert into click_batches (slot, log, sequence, first_at, through, clicks) values ('a', '80000000-0000-4000-8000-000000000009', 1, now(), now(), 2) on conflict do nothing`,
+			`select log, sequence from click_batches`,
+			`insert into click_agents (agent) values ('a'), ('b') on conflict do nothing`, `select id, agent from click_agents`,
+			`insert into clicks (log, sequence, ordinal, at, org_key, outcome, class, reason, ruleset, evidence)
+			 values ('80000000-0000-4000-8000-000000000009', 1, 1, now(), 'acme', 'redirect', 'human', 'browser', 1, 0)`,
+			`insert into click_counts (log, sequence, org_key, outcome, class, quarter, clicks)
+			 values ('80000000-0000-4000-8000-000000000009', 1, 'acme', 'unknown', 'human', '2030-01-01Z', 1)`,
+			`update click_logs set through = now(), published_at = now(), state = 'closed', ended_at = now() where log = '80000000-0000-4000-8000-000000000009'`,
 		},
 		refused: []string{
 			`select id from api_keys`, `select hash from api_keys`, `select name from organizations`, `select external_id from organizations`,
@@ -47,6 +57,12 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`insert into events (id) values (gen_random_uuid())`, `select make_event_partitions(1)`, `select drop_event_partitions('400 days')`,
 			`insert into api_keys (id) values (gen_random_uuid())`, `select version_id from goose_db_version`, `create table x (y int)`,
 			`alter table links disable trigger all`, `set session_replication_role = replica`, `set role deeplink_control`,
+			`select at from clicks`, `update clicks set class = 'bot'`, `delete from clicks`, `truncate clicks`, `select at from clicks_other`,
+			`insert into clicks_other (log) values (gen_random_uuid())`, `select clicks from click_counts`, `delete from click_counts`,
+			`select first_at from click_batches`, `update click_batches set late = false`, `delete from click_batches`, `delete from click_logs`,
+			`select facts from click_agents`, `update click_agents set agent = 'x'`, `insert into click_agents (facts) values (1)`, `delete from click_agents`,
+			`select entries from click_agent_days`, `select salt from click_salts`, `select day from click_salts`, `select as_of from click_as_of`,
+			`select advance_click_as_of()`, `select make_click_partitions(1)`, `select drop_click_partitions('1 day')`,
 		},
 	},
 	"control": {
@@ -78,6 +94,13 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`select body from idempotency_keys`, `delete from idempotency_keys`, `insert into signing_keys (name, key) values ('cursor', sha256('c'))`,
 			`select key from signing_keys`, `update links set external_id = 'x' where id = '40000000-0000-4000-8000-000000000001'`,
 			`update links set title = 'x'`, `update organizations set suspended = true`, `delete from app_configs`, `select plan from organizations`,
+			`select log, state, through from click_logs`, `update click_logs set state = 'forgotten', ended_at = now() where state = 'open'`, `delete from click_logs`,
+			`select first_at, late from click_batches`, `update click_batches set rolled_at = now()`, `delete from click_batches`,
+			`select at, visitor from clicks`, `update clicks set class = 'bot', reason = 'list', ruleset = 1`, `delete from clicks`, `delete from clicks_other`,
+			`select clicks from click_counts`, `delete from click_counts`, `select agent from click_agents`,
+			`update click_agents set facts = 1, listed = false, ruleset = 1, seen_on = now()`, `delete from click_agents where seen_on < '2001-01-01'`,
+			`select day from click_salts`, `delete from click_salts where day < '2001-01-01'`, `select advance_click_as_of()`, `select as_of from click_as_of`,
+			`select make_click_partitions(8)`, `select drop_click_partitions('1 day')`,
 		},
 		refused: []string{
 			`insert into changes (tags) values ('{}')`, `update changes set tags = '{}'`, `truncate changes`, `select record_change('{*}', '{}')`,
@@ -91,6 +114,9 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`set session_replication_role = replica`, `set role deeplink_edge`, `delete from link_usage`,
 			`update events set name = 'x'`, `delete from events`, `truncate events`, `drop table events`, `truncate devices`, `truncate identities`, `update event_ids set id = id`,
 			`update events set device_id = ''`, `update signing_keys set key = sha256('d')`, `delete from signing_keys`, `truncate idempotency_keys`,
+			`select salt from click_salts`, `select click_salt(now()::date)`, `select click_floor()`, `update clicks set at = now()`, `update click_batches set late = false`,
+			`insert into clicks (log) values (gen_random_uuid())`, `insert into click_batches (log) values (gen_random_uuid())`, `truncate clicks`,
+			`update click_as_of set as_of = now()`, `drop table clicks_other`,
 		},
 	},
 }

@@ -137,6 +137,16 @@ var seeds = map[int64]string{
 		insert into signing_keys (name, key) values ('cursor', sha256('x'));
 		insert into idempotency_keys (organization_id, scope, fingerprint, status, body, xid, is_create, is_bulk) values
 			('10000000-0000-4000-8000-000000000001', sha256('a'), sha256('b'), 201, '{}', pg_current_xact_id(), true, false);`,
+	31: `
+		insert into click_logs (log, slot, durable) values ('80000000-0000-4000-8000-000000000001', 'a', true);
+		insert into click_batches (slot, log, sequence, first_at, through, clicks) values ('a', '80000000-0000-4000-8000-000000000001', 1, now(), now(), 3);
+		insert into click_agents (agent) values ('Mozilla/5.0');
+		insert into clicks (log, sequence, ordinal, at, org_key, link_id, outcome, class, reason, ruleset, evidence, agent_id, country, language, referrer, visitor) values
+			('80000000-0000-4000-8000-000000000001', 1, 1, now(), 'acme', '40000000-0000-4000-8000-000000000001', 'redirect', 'human', 'browser', 1, 24, 1, 'DE', 'de', 'example.com', 1),
+			('80000000-0000-4000-8000-000000000001', 1, 2, '2001-01-01Z', 'acme', '40000000-0000-4000-8000-000000000001', 'expired', 'bot', 'no-agent', 1, 64, null, null, null, null, null);
+		insert into click_counts (log, sequence, org_key, link_id, outcome, class, quarter, clicks) values
+			('80000000-0000-4000-8000-000000000001', 1, 'acme', null, 'unknown', 'bot', '2030-01-01 00:15Z', 1);
+		select click_salt((now() at time zone 'UTC')::date);`,
 }
 
 func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {
