@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// dockerStandIn takes the place of docker in the blocks of README.md and UPGRADING.md: no Docker runs where tests run. It does what each command does in
-// the containers, with the private PostgreSQL of a test, and fails on a command or an option that it does not know. Each command is a line
-// in $CALLS.
+// dockerStandIn replaces docker in the blocks of README.md and UPGRADING.md, because tests run without Docker. It does what each command
+// does in the containers, with the private PostgreSQL of a test, and fails on an unknown command or option. It writes each command to
+// $CALLS.
 const dockerStandIn = `#!/bin/bash
 set -euo pipefail
 [ "$1 $2 $3 $4 $5" = "compose --file deploy/compose.yaml --env-file deploy/compose.env" ] || { echo "docker $*" >&2; exit 64; }
@@ -45,7 +45,7 @@ case $* in
 esac
 `
 
-// block returns the block of a document that is marked with a name.
+// block returns the block of a document with that name.
 func block(t *testing.T, document, name string) string {
 	t.Helper()
 	found := regexp.MustCompile("(?s)```bash " + name + "\n(.*?)```").FindStringSubmatch(read(t, document))
@@ -55,7 +55,7 @@ func block(t *testing.T, document, name string) string {
 	return found[1]
 }
 
-// writeDocker puts the stand-in into a folder bin of dir, readable for PostgreSQL's user.
+// writeDocker writes the stand-in to the folder bin of dir, readable for PostgreSQL's user.
 func writeDocker(t *testing.T, dir string) (bin string) {
 	t.Helper()
 	bin = filepath.Join(dir, "docker")
@@ -68,7 +68,7 @@ func writeDocker(t *testing.T, dir string) (bin string) {
 	return bin
 }
 
-// openDir makes a folder that PostgreSQL's user can reach and write to.
+// openDir creates a folder that PostgreSQL's user can reach and write to.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "deeplink-compose-")
@@ -82,15 +82,15 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// TestBackupAndRestoreUnderCompose runs the blocks of README.md: what was there before the backup is there after the restore, the logins
-// work, and an edge serves a link.
+// TestBackupAndRestoreUnderCompose runs the blocks of README.md: the restored database equals the one before the backup, the logins work,
+// and an edge serves a link.
 func TestBackupAndRestoreUnderCompose(t *testing.T) {
 	t.Parallel()
 	backup, restore := block(t, "README.md", "compose-backup"), block(t, "README.md", "compose-restore")
 	contents := strings.SplitAfter(block(t, "README.md", "restore"), "\n}\n")[0]
 	dir := openDir(t)
 	old := openStack(t, dir)
-	if err := os.Chmod(dir, 0o777); err != nil { // openStack takes the right to write
+	if err := os.Chmod(dir, 0o777); err != nil { // openStack has removed the write permission
 		t.Fatal(err)
 	}
 	path := fill(t, old)
@@ -152,7 +152,8 @@ func TestBackupAndRestoreUnderCompose(t *testing.T) {
 	}
 }
 
-// TestUpgradeUnderCompose runs the block of UPGRADING.md: the schema comes first, and each program is ready before the next is replaced.
+// TestUpgradeUnderCompose runs the block of UPGRADING.md: the schema is migrated first, and each program is ready before the next is
+// replaced.
 func TestUpgradeUnderCompose(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
@@ -179,8 +180,7 @@ func TestUpgradeUnderCompose(t *testing.T) {
 	}
 }
 
-// TestLoginsJobCreatesTheLogins runs the command of the Kubernetes job against a database that was migrated, twice: the second run sets new
-// passwords.
+// TestLoginsJobCreatesTheLogins runs the command of the Kubernetes job twice on a migrated database: the second run sets new passwords.
 func TestLoginsJobCreatesTheLogins(t *testing.T) {
 	t.Parallel()
 	command := regexp.MustCompile(`command: \[(psql, .*)\]`).FindStringSubmatch(read(t, "kubernetes/logins/logins.yaml"))

@@ -1,4 +1,4 @@
-// Package deploy has the files with which operators run Deeplink; see README.md. The tests compare them with the programs.
+// Package deploy holds the files with which operators run Deeplink; see README.md. The tests compare them with the programs.
 package deploy
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// settings are those of a program, each with its default; "" without one.
+// settings are the settings of a program, each with its default; "" without one.
 type settings map[string]string
 
 // programs builds control and edge and returns the settings that each prints.
@@ -41,12 +41,12 @@ var (
 	flagDefault = regexp.MustCompile(`^[a-z-]+=("[^"]*"|[a-z0-9]\S*)`)
 )
 
-// settingsOf reads a program's --help: each flag starts a line, shows its default, and ends with its variable. A flag that takes a value and
-// has no default shows a word in capitals.
+// settingsOf parses a program's --help: each flag starts a line, shows its default, and ends with its variable. A flag with a value but
+// without a default shows a placeholder in capitals.
 func settingsOf(t *testing.T, program string, args ...string) settings {
 	t.Helper()
 	command := exec.Command(program, append(args, "--help")...)
-	command.Env = []string{} // the program gets no settings of this process
+	command.Env = []string{} // the program gets no settings from this process
 	help, err := command.Output()
 	if err != nil {
 		t.Fatalf("%s --help: %v", program, err)
@@ -70,8 +70,7 @@ var required = []string{"DATABASE_URL", "LINK_BASE_URL", "REDIS_URL"}
 
 var envLine = regexp.MustCompile(`^(#?)([A-Z][A-Z0-9_]*)=(.*)$`)
 
-// TestFilesNameOnlySettingsThatExist finds a setting that is new, gone or renamed, and a typo: the programs ignore variables that they do not
-// know.
+// TestFilesNameOnlySettingsThatExist finds new, removed, renamed and misspelled settings: the programs ignore unknown variables.
 func TestFilesNameOnlySettingsThatExist(t *testing.T) {
 	t.Parallel()
 	all := programs(t)
@@ -79,7 +78,7 @@ func TestFilesNameOnlySettingsThatExist(t *testing.T) {
 	t.Run("no file has an unknown one", func(t *testing.T) { checkNames(t, all) })
 }
 
-// checkEnvFiles demands for each setting: a comment before it, and "#" unless it is required.
+// checkEnvFiles requires for each setting: a comment before it, and "#" unless it is required.
 func checkEnvFiles(t *testing.T, all map[string]settings) {
 	for program, expected := range all {
 		file := filepath.Join("env", program+".env")
@@ -88,14 +87,14 @@ func checkEnvFiles(t *testing.T, all map[string]settings) {
 			setting := envLine.FindStringSubmatch(line)
 			if setting == nil {
 				if line != "" && !strings.HasPrefix(line, "# ") {
-					t.Errorf("%s:%d: neither text nor a setting: %s", file, i+1, line)
+					t.Errorf("%s:%d: neither a comment nor a setting: %s", file, i+1, line)
 				}
 				before = line
 				continue
 			}
 			name, value := setting[2], setting[3]
 			if !strings.HasPrefix(before, "# ") {
-				t.Errorf("%s:%d: there is no comment about %s", file, i+1, name)
+				t.Errorf("%s:%d: no comment about %s", file, i+1, name)
 			}
 			if _, twice := documented[name]; twice {
 				t.Errorf("%s:%d: %s for the second time", file, i+1, name)
@@ -114,7 +113,7 @@ func checkEnvFiles(t *testing.T, all map[string]settings) {
 	}
 }
 
-// ofOthers are the names in capitals that other programs read.
+// ofOthers are variables of other programs.
 var ofOthers = []string{
 	"GOMEMLIMIT", "GOMAXPROCS", // the Go runtime
 	"CONTROL_PASSWORD", "EDGE_PASSWORD", // logins.sql
@@ -126,7 +125,8 @@ var ofOthers = []string{
 	"POD_IP",
 }
 
-// named finds the variables that a file sets or uses: keys of YAML and of env files, names of variables in manifests and units, and ${...}.
+// named matches the variables that a file sets or uses: keys of YAML and of env files, names of variables in manifests and units, and
+// ${...}.
 var named = regexp.MustCompile(`(?m)^[ #-]*([A-Z][A-Z0-9]*_[A-Z0-9_]*|GO[A-Z]+|PG[A-Z]+)(?:=|: )|[{,] ?([A-Z][A-Z0-9]*_[A-Z0-9_]*): |\b(?:name: |Environment=)([A-Z][A-Z0-9_]+)\b|\$\{([A-Z][A-Z0-9_]*)`)
 
 func checkNames(t *testing.T, all map[string]settings) {
@@ -154,7 +154,7 @@ func checkNames(t *testing.T, all map[string]settings) {
 	}
 	for _, name := range append(required, "TRUSTED_PROXIES", "EDGE_SLOT", "MATCH_TOKEN_KEYS") {
 		if !found[name] {
-			t.Errorf("%s was found in no file: this test reads them wrong; it found %v", name, slices.Sorted(maps.Keys(found)))
+			t.Errorf("%s was found in no file: the test parses them incorrectly; it found %v", name, slices.Sorted(maps.Keys(found)))
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 	for _, document := range []string{"README.md", "UPGRADING.md", "troubleshooting.md", "runbook.md"} {
 		links := link.FindAllStringSubmatch(read(t, document), -1)
 		if len(links) == 0 {
-			t.Errorf("%s: no links were found: this test reads it wrong", document)
+			t.Errorf("%s: no links found: the test parses it incorrectly", document)
 		}
 		for _, match := range links {
 			if strings.HasPrefix(match[1], "../") {
@@ -180,7 +180,7 @@ func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestEveryDeploymentGivesBothProgramsTheExtraHosts: control must refuse the hosts that edges serve as shared hosts.
+// TestEveryDeploymentGivesBothProgramsTheExtraHosts: control must reject the hosts that edges serve as shared hosts.
 func TestEveryDeploymentGivesBothProgramsTheExtraHosts(t *testing.T) {
 	t.Parallel()
 	compose := read(t, "compose.yaml")
@@ -206,7 +206,7 @@ func TestEveryDeploymentGivesBothProgramsTheExtraHosts(t *testing.T) {
 // afterDrain is how long each program takes at most to end after its drain: the sum of the bounds of its steps.
 var afterDrain = map[string]time.Duration{"control": 20 * time.Second, "edge": 18 * time.Second}
 
-// TestKillWaitsForDrain in every file that says how long a program has to end.
+// TestKillWaitsForDrain checks every file with a stop timeout.
 func TestKillWaitsForDrain(t *testing.T) {
 	t.Parallel()
 	for program, after := range afterDrain {
@@ -218,13 +218,13 @@ func TestKillWaitsForDrain(t *testing.T) {
 		} {
 			drain, kill := span(t, pair.of, pair.drain), span(t, pair.in, pair.kill)
 			if kill < drain+after {
-				t.Errorf("%s: killed after %v, but the drain of %v and %v more may pass", pair.in, kill, drain, after)
+				t.Errorf("%s: killed after %v, but the drain of %v and the stop can take %v more", pair.in, kill, drain, after)
 			}
 		}
 	}
 }
 
-// TestReadinessProbeKeepsEdgesThatServeFromMemory while Postgres is away.
+// TestReadinessProbeKeepsEdgesThatServeFromMemory checks that an edge stays in service while Postgres is away.
 func TestReadinessProbeKeepsEdgesThatServeFromMemory(t *testing.T) {
 	t.Parallel()
 	const file = "kubernetes/serve/edge.yaml"
@@ -236,7 +236,7 @@ func TestReadinessProbeKeepsEdgesThatServeFromMemory(t *testing.T) {
 	failures, _ := strconv.Atoi(probe[2])
 	answering := span(t, "env/edge.env", `(?m)^#EDGE_LEASE=(\S+)`) + span(t, "kubernetes/serve/edge.env", `(?m)^EDGE_STALE_IF_ERROR=(\S+)`)
 	if out := time.Duration(period*(failures-1)) * time.Second; out < answering {
-		t.Errorf("%s: an edge may be taken out %v after it was ready, but answers for %v", file, out, answering)
+		t.Errorf("%s: an edge may be removed %v after it was ready, but can serve for %v", file, out, answering)
 	}
 }
 
@@ -279,7 +279,7 @@ func read(t *testing.T, file string) string {
 	return string(content)
 }
 
-// quoted is a message of the programs as the documents quote it: in code marks and quotes.
+// quoted matches a message of the programs in a document: in code marks and quotes.
 var quoted = regexp.MustCompile("`\"([^\"`]+)\"`")
 
 // TestQuotedMessagesExist: an operator searches for these texts in logs and responses.
@@ -300,7 +300,7 @@ func TestQuotedMessagesExist(t *testing.T) {
 	for _, document := range []string{"troubleshooting.md", "runbook.md"} {
 		messages := quoted.FindAllStringSubmatch(read(t, document), -1)
 		if len(messages) == 0 {
-			t.Errorf("%s: no quoted message was found: this test reads it wrong", document)
+			t.Errorf("%s: no quoted message found: the test parses it incorrectly", document)
 		}
 		for _, message := range messages {
 			if !strings.Contains(source.String(), message[1]) {

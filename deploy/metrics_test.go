@@ -26,8 +26,8 @@ import (
 
 var update = flag.Bool("update", false, "write metrics.md as the programs have it")
 
-// TestMetrics scrapes a control and an edge after some traffic, and compares metrics.md, alerts and dashboard with the result. An alert on a
-// metric that no program has would never fire.
+// TestMetrics scrapes a control and an edge after some traffic, and compares metrics.md, alerts and dashboard with the result. An alert on
+// a missing metric would never fire.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	control, edge := scrapeAfterTraffic(t)
@@ -47,7 +47,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// scrapeAfterTraffic returns what a control and an edge say once everything that has no series before it happens has happened.
+// scrapeAfterTraffic returns the metrics of a control and an edge after every event without which a series would be missing.
 func scrapeAfterTraffic(t *testing.T) (control, edge scrape) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "deeplink-metrics-")
@@ -55,7 +55,7 @@ func scrapeAfterTraffic(t *testing.T) (control, edge scrape) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { // if this is root, PostgreSQL runs as another user
+	if err := os.Chmod(dir, 0o755); err != nil { // as root, PostgreSQL runs as another user
 		t.Fatal(err)
 	}
 	if err := stack.Build(t.Context(), dir); err != nil {
@@ -94,7 +94,7 @@ func scrapeAfterTraffic(t *testing.T) (control, edge scrape) {
 	return control, edge
 }
 
-// visit makes a link and asks for it in every way.
+// visit creates a link and requests it in every way.
 func visit(t *testing.T, s *stack.Stack, control, edge string) {
 	t.Helper()
 	out, err := s.Operate(t.Context(), s.Control, "org", "create", "--name=Acme", "--org-key=acme", "--plan=scale", "--app-config=demo")
@@ -111,10 +111,10 @@ func visit(t *testing.T, s *stack.Stack, control, edge string) {
 	for _, path := range []string{"/acme/sale", "/acme/sale", "/acme/sale/data", "/acme/none", "/.well-known/assetlinks.json"} {
 		ask(t, "GET", edge+path, "", "")
 	}
-	ask(t, "POST", edge+"/match", "", `{"clipboardToken":"none of ours"}`)
+	ask(t, "POST", edge+"/match", "", `{"clipboardToken":"not a token"}`)
 }
 
-// ask sends a request and returns the body of the answer, whatever its status.
+// ask sends a request and returns the body of the response, whatever its status.
 func ask(t *testing.T, method, url, key, body string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -140,7 +140,7 @@ func ask(t *testing.T, method, url, key, body string) string {
 	return string(text)
 }
 
-// checkList demands that metrics.md is what the programs have.
+// checkList requires that metrics.md matches the programs.
 func checkList(t *testing.T, control, edge scrape) {
 	var own [3]map[string]string // of both, of the edge, of control
 	for i := range own {
@@ -188,7 +188,7 @@ func alerts(t *testing.T) map[string]string {
 		all[rule[1]] = rule[2] + rule[3]
 	}
 	if n := strings.Count(text, "- alert:"); len(all) != n || n == 0 {
-		t.Fatalf("%d alerts were read, of %d: this test reads them wrong", len(all), n)
+		t.Fatalf("%d of %d alerts were parsed: the test parses them incorrectly", len(all), n)
 	}
 	return all
 }
@@ -215,12 +215,12 @@ func panels(t *testing.T) map[string][]string {
 		}
 	}
 	if len(all) == 0 {
-		t.Fatal("no panels were found: this test reads them wrong")
+		t.Fatal("no panels found: the test parses them incorrectly")
 	}
 	return all
 }
 
-// TestEveryAlertHasItsEntryAndItsTest, and nothing else has.
+// TestEveryAlertHasItsEntryAndItsTest also fails for an entry or a test without an alert.
 func TestEveryAlertHasItsEntryAndItsTest(t *testing.T) {
 	t.Parallel()
 	rules, runbook := read(t, "prometheus/rules.yml"), read(t, "runbook.md")
@@ -247,15 +247,15 @@ func TestEveryAlertHasItsEntryAndItsTest(t *testing.T) {
 	if diff := cmp.Diff(named, tested); diff != "" {
 		t.Errorf("files in prometheus/tests (-alerts +files):\n%s", diff)
 	}
-	// prometheus/tests/DeeplinkDown.yml shows that Prometheus makes an absolute URL of it.
+	// prometheus/tests/DeeplinkDown.yml shows that Prometheus expands it to an absolute URL.
 	for _, name := range named {
 		if !strings.Contains(rules, `runbook_url: '{{ or $externalLabels.runbook "deploy/runbook.md" }}#`+strings.ToLower(name)+"'\n") {
-			t.Errorf("%s does not lead to its entry", name)
+			t.Errorf("%s does not link to its entry", name)
 		}
 	}
 	for _, part := range []string{"**Means:**", "**Noticed:**", "**Look at:**", "**Do:**"} {
 		if n := strings.Count(runbook, part); n != len(named) {
-			t.Errorf("runbook.md has %s %d times, once for each of %d alerts is expected", part, n, len(named))
+			t.Errorf("runbook.md has %s %d times, expected once for each of %d alerts", part, n, len(named))
 		}
 	}
 }

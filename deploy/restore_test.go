@@ -21,7 +21,7 @@ import (
 	"deeplink/shared/devservers"
 )
 
-// TestRestoreOnAFreshMachine runs the lines of README.md as PostgreSQL's user would type them.
+// TestRestoreOnAFreshMachine runs the commands of README.md as PostgreSQL's user would type them.
 func TestRestoreOnAFreshMachine(t *testing.T) {
 	t.Parallel()
 	script := block(t, "README.md", "restore")
@@ -68,11 +68,11 @@ func TestRestoreOnAFreshMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status := click(t, edge.URL()+path); status != http.StatusFound {
-		t.Errorf("an edge on the restored database answers %d, expected 302", status)
+		t.Errorf("an edge on the restored database responds with %d, expected 302", status)
 	}
-	// What is not equal must be seen.
+	// The comparison must detect differences.
 	for what, change := range map[string]string{
-		"a link with another path": `update links set path = '/other'`, "an event less": `delete from events`, "a user less": `delete from identities`,
+		"a link with another path": `update links set path = '/other'`, "a missing event": `delete from events`, "a missing user": `delete from identities`,
 	} {
 		if out, err := server(t.Context(), "set -euo pipefail\n"+strings.SplitAfter(script, "\n}\n")[0]+
 			`psql --quiet --command="`+change+`" "$FRESH_OWNER_URL"; contents "$FRESH_OWNER_URL" >now.txt; if diff contents.txt now.txt; then exit 1; fi; mv now.txt contents.txt`); err != nil {
@@ -81,8 +81,8 @@ func TestRestoreOnAFreshMachine(t *testing.T) {
 	}
 }
 
-// TestCopyOfADeletedOrganization runs the block of README.md: the link of a deleted organization resolves again, and one that had no links
-// can create one.
+// TestCopyOfADeletedOrganization runs the block of README.md: the link of a deleted organization resolves again, and an organization
+// without links can create one.
 func TestCopyOfADeletedOrganization(t *testing.T) {
 	t.Parallel()
 	lines := block(t, "README.md", "copy-organization")
@@ -152,7 +152,7 @@ func openStack(t *testing.T, dir string) *stack.Stack {
 	return s
 }
 
-// lockedBuffer takes what several programs write.
+// lockedBuffer collects the output of several programs.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -170,7 +170,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// fill makes an organization with a link, and has a phone report an event. It returns the path of the link.
+// fill creates an organization with a link, and sends an event of a phone. It returns the path of the link.
 func fill(t *testing.T, s *stack.Stack) string {
 	t.Helper()
 	made, err := s.Operate(t.Context(), s.Control, "org", "create", "--name=Acme", "--org-key=acme", "--plan=growth", "--app-config=demo")
@@ -214,7 +214,7 @@ func click(t *testing.T, address string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := http.DefaultTransport.RoundTrip(request) // follows nothing
+	response, err := http.DefaultTransport.RoundTrip(request) // without following redirects
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func freeAddress(t *testing.T) string {
 	return addr
 }
 
-// postgresPrograms is the folder of PostgreSQL's programs, which Debian does not put on the PATH.
+// postgresPrograms returns the folder of PostgreSQL's programs, which Debian does not add to PATH.
 func postgresPrograms(t *testing.T) string {
 	t.Helper()
 	if found, err := filepath.Glob("/usr/lib/postgresql/*/bin"); err == nil && len(found) > 0 {
@@ -244,7 +244,7 @@ func postgresPrograms(t *testing.T) string {
 	return filepath.Dir(program)
 }
 
-// postgresUser returns who runs scripts in dir as PostgreSQL's user, or as this one when that is not root.
+// postgresUser returns a function that runs scripts in dir as PostgreSQL's user, or as the current user if that is not root.
 func postgresUser(t *testing.T, dir string, environment ...string) func(ctx context.Context, script string) ([]byte, error) {
 	t.Helper()
 	attributes := &syscall.SysProcAttr{}

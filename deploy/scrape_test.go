@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
-// scrape is what one program says at /metrics.
+// scrape is the content of one program's /metrics.
 type scrape struct {
 	text     string
 	families map[string]family
@@ -48,7 +48,7 @@ func readScrape(t *testing.T, text string) scrape {
 		}
 		match := seriesLine.FindStringSubmatch(line)
 		if match == nil {
-			t.Fatalf("this test does not understand: %s", line)
+			t.Fatalf("the test cannot parse: %s", line)
 		}
 		labels := map[string]string{}
 		for _, pair := range labelPair.FindAllStringSubmatch(match[2], -1) {
@@ -69,7 +69,7 @@ func (s scrape) lint(t *testing.T) {
 	}
 }
 
-// row is a metric's line of the list; "" for those of every Go program.
+// row returns the metric's line of the list; "" for metrics of every Go program.
 func (s scrape) row(name string) string {
 	if !strings.HasPrefix(name, "deeplink_") {
 		return ""
@@ -79,7 +79,7 @@ func (s scrape) row(name string) string {
 	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, f.kind, strings.Join(labels, ", "), f.help)
 }
 
-// labels returns the names of the labels that a metric's series have.
+// labels returns the names of the labels of a metric's series.
 func (s scrape) labels(name string) map[string]bool {
 	all := map[string]bool{}
 	for _, one := range s.of(name) {
@@ -90,7 +90,7 @@ func (s scrape) labels(name string) map[string]bool {
 	return all
 }
 
-// of returns the series of a metric; those of a histogram have its name and more.
+// of returns the series of a metric, including the suffixed ones of a histogram.
 func (s scrape) of(name string) (all []series) {
 	for _, one := range s.series {
 		rest, ok := strings.CutPrefix(one.name, name)
@@ -110,13 +110,13 @@ var (
 // ofScraping are the labels that Prometheus adds.
 var ofScraping = []string{"job", "instance", "le"}
 
-// checkExpression demands that every metric of an expression exists, with the labels that it asks for and groups by, and that each value
-// it asks for is one that the label has. Statuses are left out: an error was not made to happen.
+// checkExpression requires that every metric of an expression exists, with the labels that it matches and groups by, and that each matched
+// value occurs. It ignores statuses: the test provokes no errors.
 func (s scrape) checkExpression(t *testing.T, expression string) {
 	t.Helper()
 	selectors := selector.FindAllStringSubmatch(expression, -1)
 	if selectors == nil {
-		t.Errorf("no metric was found in %s", expression)
+		t.Errorf("no metric found in %s", expression)
 	}
 	known := map[string]bool{}
 	for _, found := range selectors {
@@ -135,7 +135,7 @@ func (s scrape) checkExpression(t *testing.T, expression string) {
 	for _, group := range grouping.FindAllStringSubmatch(expression, -1) {
 		for label := range strings.SplitSeq(group[1], ",") {
 			if label = strings.TrimSpace(label); !known[label] && !slices.Contains(ofScraping, label) {
-				t.Errorf("nothing has the label %s: %s", label, expression)
+				t.Errorf("no metric has the label %s: %s", label, expression)
 			}
 		}
 	}

@@ -28,8 +28,8 @@ const (
 		from generate_series(%d, 0, -1) i`
 )
 
-// TestAuditTrailBecomesPartitionedUnderWritesWithoutLosingRows upgrades a trail that has rows while the program of the version before goes
-// on writing to it, with statements that it prepared before.
+// TestAuditTrailBecomesPartitionedUnderWritesWithoutLosingRows upgrades a trail that has rows, while the program of the previous version
+// keeps writing to it with prepared statements.
 func TestAuditTrailBecomesPartitionedUnderWritesWithoutLosingRows(t *testing.T) {
 	t.Parallel()
 	address := empty(t)
@@ -62,7 +62,7 @@ func TestAuditTrailBecomesPartitionedUnderWritesWithoutLosingRows(t *testing.T) 
 		t.Helper()
 		for n := written.Load(); written.Load() < n+more; time.Sleep(time.Millisecond) {
 			if t.Context().Err() != nil {
-				t.Fatal("nothing is written")
+				t.Fatal("no entry is written")
 			}
 		}
 	}
@@ -76,10 +76,10 @@ func TestAuditTrailBecomesPartitionedUnderWritesWithoutLosingRows(t *testing.T) 
 		t.Fatalf("a write failed during the migration: %v", err)
 	}
 	if after := values[string](t, conn, sum)[0]; after != before {
-		t.Errorf("the entries of before are %s, expected %s", after, before)
+		t.Errorf("the earlier entries are %s, expected %s", after, before)
 	}
 	if n := values[int64](t, conn, `select count(*) from audit_log where actor_type = 'key'`)[0]; n != written.Load() {
-		t.Errorf("%d entries were written meanwhile, and %d are there", written.Load(), n)
+		t.Errorf("%d entries were written meanwhile, and %d exist", written.Load(), n)
 	}
 	all := values[string](t, conn, auditPartitionsSQL)
 	month := func(months int) string {
@@ -96,7 +96,7 @@ func TestAuditTrailBecomesPartitionedUnderWritesWithoutLosingRows(t *testing.T) 
 	if in := values[string](t, conn, `select tableoid::regclass::text from audit_log where action = 'later.entry'`); !slices.Equal(in, []string{"audit_log_" + month(2)}) {
 		t.Errorf("an entry of the end of %s is in %q", month(2), in)
 	}
-	// What control may do is what it may do through the trail.
+	// Control has no rights on partitions beyond those through the trail.
 	control := testkit.Connect(t, address)
 	run(t, control, `set role deeplink_control`)
 	for _, refused := range []string{`select from %s`, `insert into %s (id) values (gen_random_uuid())`, `delete from %s`} {
@@ -107,11 +107,11 @@ func TestAuditTrailBecomesPartitionedUnderWritesWithoutLosingRows(t *testing.T) 
 	}
 }
 
-// TestAuditMigrationContinuesAnInterruptedRun breaks the migration off after each of its steps.
+// TestAuditMigrationContinuesAnInterruptedRun interrupts the migration after each of its steps.
 func TestAuditMigrationContinuesAnInterruptedRun(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]string{
-		// As a run months ago left it: a constraint that the new one takes the place of.
+		// A run months ago left this constraint, which the new run replaces.
 		"constraint added":   `alter table audit_log add constraint audit_log_before_299901 check (at < '2999-01-01 00:00:00+00') not valid`,
 		"constraint checked": `alter table audit_log add constraint audit_log_before_299901 check (at < '2999-01-01 00:00:00+00')`,
 	} {
@@ -127,11 +127,11 @@ func TestAuditMigrationContinuesAnInterruptedRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := values[int64](t, conn, `select count(*) from audit_log`)[0]; n != 1 {
-				t.Errorf("%d entries, expected the one of before", n)
+				t.Errorf("%d entries, expected the earlier one", n)
 			}
 			for _, partition := range values[string](t, conn, auditPartitionsSQL) {
 				if strings.Contains(partition, "2999") {
-					t.Errorf("%s is left of the earlier run", partition)
+					t.Errorf("%s is left over from the earlier run", partition)
 				}
 			}
 		})
@@ -152,7 +152,7 @@ func TestAuditMigrationContinuesAnInterruptedRun(t *testing.T) {
 			t.Errorf("partitions %q, expected %q", after, before)
 		}
 		if n := values[int64](t, conn, `select count(*) from audit_log`)[0]; n != 1 {
-			t.Errorf("%d entries, expected the one of before", n)
+			t.Errorf("%d entries, expected the earlier one", n)
 		}
 	})
 }
@@ -180,11 +180,11 @@ func TestConcurrentCallsCreateAuditPartitionsAhead(t *testing.T) {
 			t.Errorf("%s is not among %q", name, all)
 		}
 	}
-	if more := len(all) - len(before); more != 14 && more != 15 { // 15 when the month has changed since
+	if more := len(all) - len(before); more != 14 && more != 15 { // 15 if the month has changed since
 		t.Errorf("%d partitions were made, expected 14: %q", more, all)
 	}
 	if made := values[int](t, conn, `select make_audit_partitions(19)`)[0]; made != 0 {
-		t.Errorf("%d partitions were made again", made)
+		t.Errorf("%d partitions were created again", made)
 	}
 	for _, refused := range []string{`select make_audit_partitions(-1)`, `select make_audit_partitions(25)`} {
 		if _, err := conn.Exec(t.Context(), refused); err == nil {
@@ -235,11 +235,11 @@ func TestAuditTrailIsPurgedByMonth(t *testing.T) {
 		t.Errorf("%d entries are left, expected %d", n, kept)
 	}
 	if calls < 10 || calls > 13 {
-		t.Errorf("%d calls dropped something, expected one for each month of the second year that is over 400 days old, and the first partition", calls)
+		t.Errorf("%d calls dropped a partition, expected one for each month of the second year that is over 400 days old, and the first partition", calls)
 	}
 }
 
-// TestFirstAuditPartitionIsPurgedInPortions has a trail as it was before it had partitions.
+// TestFirstAuditPartitionIsPurgedInPortions has a trail from before the partitions.
 func TestFirstAuditPartitionIsPurgedInPortions(t *testing.T) {
 	t.Parallel()
 	address := empty(t)
@@ -247,7 +247,7 @@ func TestFirstAuditPartitionIsPurgedInPortions(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := testkit.Connect(t, address)
-	// Wide rows, of which four fill a page: more than three portions.
+	// Wide rows, four to a page: more than three portions.
 	run(t, conn, `alter table audit_log alter detail set storage plain;
 		insert into audit_log (id, organization_id, at, actor_type, action, target_type, target_id, detail)
 		select gen_random_uuid(), gen_random_uuid(), now() - interval '401 days' + i * interval '10 seconds', 'user', 'link.create', 'link', gen_random_uuid(),

@@ -12,7 +12,7 @@ import (
 
 const checkViolation = "23514"
 
-// Control sends requests to what stands there.
+// Control sends requests to the stored address.
 func TestEdgeAddressIsHostAndPortOrNothing(t *testing.T) {
 	t.Parallel()
 	conn := testkit.Connect(t, testkit.NewDatabase(t).EdgeURL)
@@ -26,10 +26,10 @@ func TestEdgeAddressIsHostAndPortOrNothing(t *testing.T) {
 		_, err := conn.Exec(t.Context(), `insert into edges (slot, incarnation, lease_ms, hold_ms, address) values (gen_random_uuid(), gen_random_uuid(), 1, 1, $1)`, address)
 		var failed *pgconn.PgError
 		if refused := errors.As(err, &failed) && failed.Code == checkViolation; refused == good || !refused && err != nil {
-			t.Errorf("%q: %v, expected that it is taken: %v", address, err, good)
+			t.Errorf("%q: %v, expected it accepted: %v", address, err, good)
 		}
 	}
-	// An edge of an earlier version.
+	// An edge of an earlier version has no address.
 	if _, err := conn.Exec(t.Context(), `insert into edges (slot, incarnation, lease_ms, hold_ms) values ('old', gen_random_uuid(), 1, 1)`); err != nil {
 		t.Error(err)
 	}

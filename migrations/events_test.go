@@ -21,7 +21,7 @@ import (
 const partitionsSQL = `
 	select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'events'::regclass order by 1`
 
-// zones are those of callers. At any time it is another day than in UTC in one of them.
+// zones are the time zones of callers. At any time, the date differs from UTC in one of them.
 var zones = []string{"&timezone=Pacific%2FKiritimati", "&timezone=Etc%2FGMT%2B12"}
 
 func TestConcurrentCallsCreateEventPartitionsAhead(t *testing.T) {
@@ -29,7 +29,7 @@ func TestConcurrentCallsCreateEventPartitionsAhead(t *testing.T) {
 	database := testkit.NewDatabase(t)
 	conn := testkit.Connect(t, database.ControlURL)
 	before := values[string](t, conn, partitionsSQL)
-	if len(before) < 7 || len(before) > 8 { // seven when the day has changed since
+	if len(before) < 7 || len(before) > 8 { // seven if the day has changed since
 		t.Fatalf("the migration made %q, expected today and seven days ahead", before)
 	}
 	today := values[time.Time](t, conn, `select date_trunc('day', now(), 'UTC')`)[0].UTC()
@@ -55,7 +55,7 @@ func TestConcurrentCallsCreateEventPartitionsAhead(t *testing.T) {
 	if all[0] < before[0] || all[len(all)-1] > later {
 		t.Errorf("%q, expected only today and 20 days ahead", all)
 	}
-	// A partition takes days of UTC, whatever the time zone of the session that created it, up to the last millisecond.
+	// A partition holds days in UTC, whatever the time zone of the session that created it, up to the last millisecond.
 	run(t, conn, `insert into events (organization_id, id, device_id, name, occurred_at, received_at)
 		select gen_random_uuid(), gen_random_uuid(), 'd', 'n', now(), at from unnest(array['`+
 		today.AddDate(0, 0, 15).Format(time.RFC3339)+`', '`+today.AddDate(0, 0, 16).Add(-time.Millisecond).Format(time.RFC3339Nano)+`']::timestamptz[]) at`)
@@ -65,7 +65,7 @@ func TestConcurrentCallsCreateEventPartitionsAhead(t *testing.T) {
 		}
 	}
 	if made := values[int](t, conn, `select make_event_partitions(5)`)[0]; made != 0 {
-		t.Errorf("%d partitions were made again", made)
+		t.Errorf("%d partitions were created again", made)
 	}
 }
 
@@ -82,16 +82,16 @@ func TestOldEventPartitionsAreDropped(t *testing.T) {
 	// now() - kept is in the middle of January 2, 2020.
 	age := values[string](t, conn, `select (extract(epoch from now() - '2020-01-02 12:00:00+00')::bigint || ' seconds')`)[0]
 	if n := drop("30000 days"); n != 0 {
-		t.Errorf("%d partitions were dropped within their time", n)
+		t.Errorf("%d partitions were dropped before the end of their retention", n)
 	}
 	if n := drop(age); n != 1 {
-		t.Errorf("%d partitions were dropped, expected only the one whose last event is past its time", n)
+		t.Errorf("%d partitions were dropped, expected only the one whose last event exceeds the retention", n)
 	}
 	if all := values[string](t, conn, partitionsSQL); slices.Contains(all, "events_20200101") || !slices.Contains(all, "events_20200102") {
 		t.Errorf("left: %q", all)
 	}
 	if n := drop("1 day"); n != 1 {
-		t.Errorf("%d partitions were dropped, expected the other old one and none of today", n)
+		t.Errorf("%d partitions were dropped, expected the other old one, and not today's", n)
 	}
 	for _, refused := range []string{`select drop_event_partitions('1 hour')`, `select make_event_partitions(61)`, `select make_event_partitions(-1)`} {
 		if _, err := conn.Exec(t.Context(), refused); err == nil {
@@ -112,13 +112,13 @@ func TestDropOfPartitionGivesUpWhileItIsRead(t *testing.T) {
 	_, err := testkit.Connect(t, database.ControlURL).Exec(ctx, `select drop_event_partitions('1 day')`)
 	var failed *pgconn.PgError
 	if !errors.As(err, &failed) || failed.Code != lockNotAvailable {
-		t.Errorf("%v, expected it given up (%s)", err, lockNotAvailable)
+		t.Errorf("%v, expected a lock timeout (%s)", err, lockNotAvailable)
 	}
 }
 
 const lockNotAvailable = "55P03"
 
-// TestTheLastMigrationCanBeTakenBack is for who tries it out: migrations only go forward in production.
+// TestLastMigrationCanBeRolledBack is for development: migrations only go forward in production.
 func TestLastMigrationCanBeRolledBack(t *testing.T) {
 	t.Parallel()
 	address := empty(t)

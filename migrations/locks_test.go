@@ -20,7 +20,7 @@ import (
 )
 
 // TestEachMigrationWaitsOutHeldLocksAndExports runs each migration while one transaction has written to every table and another exports
-// links. As long as they last the migration may lose its locks, but edges go on polling and requests go on; afterwards it succeeds.
+// links. Until they end the migration may lose its locks, but polls and requests must continue; afterwards it succeeds.
 func TestEachMigrationWaitsOutHeldLocksAndExports(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()
@@ -38,15 +38,15 @@ func TestEachMigrationWaitsOutHeldLocksAndExports(t *testing.T) {
 			})
 		}
 	})
-	// One that alters links, one that alters edges, one that builds indexes concurrently.
+	// A migration that alters links, one that alters edges, and one that builds indexes concurrently.
 	for _, version := range []int64{4, 13, 10} {
 		if lost[version].Load() == 0 {
-			t.Errorf("migration %d lost no lock: this test holds none that it needs", version)
+			t.Errorf("migration %d lost no lock: the test holds none that it needs", version)
 		}
 	}
 }
 
-// migrateUnderLocks runs one migration and releases the locks when it has lost two, or is done without.
+// migrateUnderLocks runs one migration, and releases the locks once it has lost two of them or has ended.
 func migrateUnderLocks(t *testing.T, address string, version int64, lost *atomic.Int64) {
 	t.Helper()
 	conn := testkit.Connect(t, address)
@@ -71,7 +71,7 @@ func migrateUnderLocks(t *testing.T, address string, version int64, lost *atomic
 		})
 	}
 	if slices.Contains(tables, "edges") {
-		// An edge gives a poll up after a second, and the default lease is two.
+		// An edge cancels a poll after a second, and the default lease is two.
 		busy.Go(func() {
 			repeat(t, background, address, "1s", &polls, `insert into edges (slot, incarnation, lease_ms, hold_ms) values ('polling', '80000000-0000-4000-8000-000000000001', 2000, 122000)
 					on conflict (slot) do update set renewals = edges.renewals + 1, applied = pg_current_snapshot()`,
@@ -95,7 +95,7 @@ func migrateUnderLocks(t *testing.T, address string, version int64, lost *atomic
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	// The locks are still held, and the migration is still being tried again.
+	// The locks are still held, and the migration is still being retried.
 	for name, count := range map[string]*atomic.Int64{"polls": &polls, "requests": &requests} {
 		if before := count.Load(); before > 0 {
 			for count.Load() < before+10 && !t.Failed() {
@@ -104,7 +104,7 @@ func migrateUnderLocks(t *testing.T, address string, version int64, lost *atomic
 					t.Errorf("migration %d ended under the locks: %v", version, err)
 					return
 				case <-t.Context().Done():
-					t.Fatalf("migration %d: the %s stand still", version, name)
+					t.Fatalf("migration %d: the %s are blocked", version, name)
 				case <-time.After(5 * time.Millisecond):
 				}
 			}
@@ -117,7 +117,7 @@ func migrateUnderLocks(t *testing.T, address string, version int64, lost *atomic
 	}
 }
 
-// repeat runs the statements, each of which waits at most timeout for a lock, until ctx ends, and counts how often.
+// repeat runs the statements, each of which waits at most timeout for a lock, until ctx ends, and counts the runs.
 func repeat(t *testing.T, ctx context.Context, address, timeout string, count *atomic.Int64, statements ...string) {
 	conn, err := pgx.Connect(ctx, address+"&lock_timeout="+timeout)
 	if err != nil {
@@ -155,7 +155,7 @@ func (h countingHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// TestMigrationsOfPolledTablesWaitForATenthOfASecond has those that were looked at by hand.
+// TestMigrationsOfPolledTablesWaitForATenthOfASecond lists migrations that were classified by hand.
 func TestMigrationsOfPolledTablesWaitForATenthOfASecond(t *testing.T) {
 	t.Parallel()
 	for version := int64(1); version <= 20; version++ {
@@ -184,11 +184,11 @@ func TestMigrationThatGivesUpNamesTheTransactionThatHeldItsLock(t *testing.T) {
 	}
 	for _, part := range []string{"version 13", fmt.Sprintf("PID %d ", holder.PgConn().PID()), `"forgotten"`, "idle in transaction", "left open", "pg_terminate_backend"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
+			t.Errorf("%q does not contain %q", err, part)
 		}
 	}
 	if !strings.Contains(log.String(), "forgotten") {
-		t.Errorf("logged %q, expected the holder", log.String())
+		t.Errorf("logged %q, expected the lock's holder", log.String())
 	}
 	run(t, holder, `rollback`)
 	versions, err := migrations.Versions()
@@ -205,11 +205,11 @@ func TestMigrationWaitsForAnotherMigratorAndNamesIt(t *testing.T) {
 	t.Parallel()
 	address := empty(t)
 	other := testkit.Connect(t, address+"&application_name=sibling")
-	// The lock of a migrator, as it stands in pg_locks.
+	// The lock of a migrator, as pg_locks shows it.
 	run(t, other, fmt.Sprintf(`select pg_advisory_lock(%d)`, migrations.MigratorLock))
 	_, err := migrations.Run(t.Context(), address, migrations.Options{RetryFor: time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), `"sibling"`) {
-		t.Errorf("%v, expected that the other migrator is named", err)
+		t.Errorf("%v, expected an error that names the other migrator", err)
 	}
 	run(t, other, `select pg_advisory_unlock_all()`)
 	if _, err := migrations.Up(t.Context(), address); err != nil {

@@ -1,7 +1,7 @@
-// Package migrations holds the schema of Deeplink as numbered SQL files and brings a database up to date with them.
+// Package migrations holds the schema of Deeplink as numbered SQL files and migrates a database to them.
 //
-// Migrations only go forward, and each is safe while the programs before it still run. None of them waits long for a lock: one that does
-// not get it in time is undone and tried again (migrator.go).
+// Migrations only go forward, and each is safe while the programs of the previous version run. None waits long for a lock: a migration that
+// does not get a lock in time is rolled back and retried (migrator.go).
 package migrations
 
 import (
@@ -19,35 +19,36 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// Latest makes [To] run every migration there is.
+// Latest makes [To] run every migration.
 const Latest = 0
 
-// DefaultRetry is for how long a migration is tried again when [Options] do not say.
+// DefaultRetry is how long a migration is retried unless [Options] say otherwise.
 const DefaultRetry = 15 * time.Minute
 
-// Options say how [Run] migrates. The zero value runs every migration.
+// Options configure [Run]. The zero value runs every migration.
 type Options struct {
 	// Version is the last migration to run. Latest: all of them.
 	Version int64
-	// RetryFor bounds for how long each migration is tried again because other transactions hold the locks that it needs. 0: DefaultRetry.
+	// RetryFor bounds how long each migration is retried while other transactions hold the locks that it needs. 0: DefaultRetry.
 	RetryFor time.Duration
-	// Log gets a line for each try that lost a lock, with the transactions that held it. Nil: none.
+	// Log gets a warning for each attempt that lost a lock, with the transactions that held the lock. Nil: none.
 	Log *slog.Logger
 }
 
-// Up runs the migrations that the database of databaseURL lacks. See [Run].
+// Up runs the missing migrations of the database at databaseURL. See [Run].
 func Up(ctx context.Context, databaseURL string) ([]int64, error) {
 	return Run(ctx, databaseURL, Options{})
 }
 
-// To is Up as far as the given version.
+// To is Up up to the given version.
 func To(ctx context.Context, databaseURL string, version int64) ([]int64, error) {
 	return Run(ctx, databaseURL, Options{Version: version})
 }
 
-// Run runs the migrations that the database of databaseURL lacks, as the role of the URL, which must own the schema and may create roles.
-// Any number of processes may call it at once: a session lock lets one do the work, and the others find it done. It returns the versions
-// it ran, and an error that names the migration which failed. That migration changed nothing, or only what its next run removes first.
+// Run runs the missing migrations of the database at databaseURL, as the role of the URL, which must own the schema and be allowed to
+// create roles. Several processes may call it concurrently: a session lock lets one of them do the work, and the others then find nothing
+// to do. It returns the versions that it ran, and an error that names the failed migration. That migration changed nothing, or only what
+// its next run removes first.
 func Run(ctx context.Context, databaseURL string, o Options) (ran []int64, err error) {
 	if o.RetryFor == 0 {
 		o.RetryFor = DefaultRetry
@@ -84,7 +85,7 @@ func Run(ctx context.Context, databaseURL string, o Options) (ran []int64, err e
 	return ran, nil
 }
 
-// Versions returns the migrations there are, in order.
+// Versions returns the versions of all migrations, in order.
 func Versions() ([]int64, error) {
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// migrateURL makes this test binary a process that migrates the database it names.
+// migrateURL makes this test binary a process that migrates the database of that URL.
 const migrateURL = "MIGRATIONS_TEST_URL"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 func TestConcurrentMigrationsOfOneDatabaseSucceed(t *testing.T) {
 	t.Parallel()
-	// A separate cluster: the roles do not exist yet, and the databases race to create them.
+	// A separate cluster: the roles do not exist yet, and concurrent migrations race to create them.
 	folder, err := os.MkdirTemp("", "migrations-test-")
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func migrateInAnotherProcess(ctx context.Context, databaseURL string) error {
 	return nil
 }
 
-// seeds put rows into every table that a version made. They are never changed: they are what databases of that version hold.
+// seeds insert rows into every table that a version created. They never change: databases of that version hold such rows.
 var seeds = map[int64]string{
 	2: `
 		insert into organizations (id, org_key, name, external_id, plan, suspended) values
@@ -210,7 +210,7 @@ func history(t *testing.T) (steps []step) {
 	return steps
 }
 
-// empty returns the address of a database without a schema.
+// empty returns the URL of a database without a schema.
 func empty(t *testing.T) string {
 	t.Helper()
 	address := testkit.NewDatabase(t).URL
@@ -263,8 +263,8 @@ func rows(t *testing.T, conn *pgx.Conn) map[string]int64 {
 	return counts
 }
 
-// schema lists columns, triggers, grants, indexes, constraints, functions with their bodies and settings, and comments. Partitions are left
-// out: which there are depends on the day.
+// schema lists columns, triggers, grants, indexes, constraints, functions with their bodies and settings, and comments. It omits
+// partitions, which depend on the date.
 func schema(t *testing.T, conn *pgx.Conn) []string {
 	t.Helper()
 	return values[string](t, conn, `
@@ -313,7 +313,7 @@ func usageIsExact(t *testing.T, conn *pgx.Conn) {
 		from link_usage u full join (select organization_id, count(*) as n from links group by 1) l using (organization_id)
 		where coalesce(u.links, 0) <> coalesce(l.n, 0)`)
 	if len(wrong) > 0 {
-		t.Errorf("link_usage differs from the links (organization, counted, there): %q", wrong)
+		t.Errorf("link_usage differs from the links (organization, counted, actual): %q", wrong)
 	}
 }
 

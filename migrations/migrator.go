@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	// migratorLock is the advisory lock of the process that migrates. Goose takes a lock of its own for each migration, which keeps out
-	// the migrators of earlier versions; this one keeps others from coming between two migrations.
+	// migratorLock is the advisory lock of the migrating process. Goose locks each migration separately, which excludes migrators of
+	// earlier versions; this lock also excludes others between two migrations.
 	migratorLock = 7_301_001
-	// lockAgain is the pause before another process is asked for that lock again. Waiting for it in Postgres instead would hold a snapshot
-	// open, for which a concurrent index build waits in turn.
+	// lockAgain is the pause between attempts to get that lock. A wait inside Postgres would hold a snapshot open, for which a concurrent
+	// index build waits in turn.
 	lockAgain = 250 * time.Millisecond
-	// polledTimeout is the lock_timeout of migrations that concern the tables which every edge reads and writes four times a second. A
-	// poll waits behind the migration, and the shortest lease that an edge may have is half a second.
+	// polledTimeout is the lock_timeout of migrations of the tables that every edge reads and writes four times a second. A poll queues
+	// behind the migration, and the shortest lease of an edge is half a second.
 	polledTimeout = 100 * time.Millisecond
 )
 
 var (
-	// polledTables finds statements on the tables that edges poll in the text of a migration. Some of them, such as grants, lock nothing
-	// that edges need; that they wait a shorter time and are tried again more often does no harm.
+	// polledTables matches statements on the polled tables in the text of a migration. Some of them, such as grants, take no locks that
+	// edges need; the shorter timeout with more retries does no harm to them.
 	polledTables = regexp.MustCompile(`(?i)\b(table|on|column|truncate|references)\s+(only\s+|if\s+exists\s+)?(edges|changes)\b`)
 	comments     = regexp.MustCompile(`--.*`)
 )
 
-// migrator is the work of one call of Run. It is not safe for concurrent use.
+// migrator is the state of one call of Run. It is not safe for concurrent use.
 type migrator struct {
 	config  *pgx.ConnConfig
 	options Options
-	// guard holds migratorLock, and sees what a migration waits for.
+	// guard holds migratorLock, and reads which sessions a migration waits for.
 	guard *pgx.Conn
 }
 
@@ -60,7 +60,7 @@ func openMigrator(ctx context.Context, databaseURL string, o Options) (*migrator
 	return &migrator{config: config, options: o, guard: guard}, nil
 }
 
-// close gives up the lock with the connection.
+// close releases the lock with the connection.
 func (m *migrator) close(ctx context.Context) error { return m.guard.Close(ctx) }
 
 const lockHolderSQL = `
@@ -93,7 +93,7 @@ func (m *migrator) lock(ctx context.Context) error {
 	}
 }
 
-// current returns the last migration that the database has, 0 for an empty one.
+// current returns the database's last migration, 0 for an empty database.
 func (m *migrator) current(ctx context.Context) (version int64, err error) {
 	var there bool
 	if err := m.guard.QueryRow(ctx, `select to_regclass('goose_db_version') is not null`).Scan(&there); err != nil || !there {
@@ -103,9 +103,9 @@ func (m *migrator) current(ctx context.Context) (version int64, err error) {
 	return version, err
 }
 
-// migrate runs one migration, again and again while it loses locks. A migration in a transaction is undone by each lost lock. One without,
-// which builds indexes concurrently, begins with dropping what an earlier try left: that waits for the same transactions as the build did,
-// so while they last nothing is built for the second time.
+// migrate runs one migration, and retries it while it loses locks. A lost lock rolls back a migration that runs in a transaction. A
+// migration without a transaction, which builds indexes concurrently, starts by dropping what an earlier attempt left. That drop waits for
+// the same transactions as the build, so while they last no index is built a second time.
 func (m *migrator) migrate(ctx context.Context, version int64) (applied []int64, err error) {
 	timeout, err := lockTimeout(version)
 	if err != nil {
@@ -119,7 +119,7 @@ func (m *migrator) migrate(ctx context.Context, version int64) (applied []int64,
 			blockers = held
 		}
 		if postgres.LostLock(err) {
-			m.options.Log.Warn("a migration did not get a lock and will be tried again", "version", version, "waited", timeout, "heldBy", held.String(), "error", err)
+			m.options.Log.Warn("a migration did not get a lock and will be retried", "version", version, "waited", timeout, "heldBy", held.String(), "error", err)
 		}
 		return err
 	})
@@ -148,13 +148,13 @@ func lockTimeout(version int64) (time.Duration, error) {
 	return postgres.LockTimeout, nil
 }
 
-// try runs the migration once, on a connection of its own with the lock_timeout. It returns the sessions that were seen to hold a lock which
-// the migration waited for last.
+// try runs the migration once, on a new connection with the lock_timeout. It returns the sessions that held the lock for which the
+// migration last waited.
 func (m *migrator) try(ctx context.Context, version int64, timeout time.Duration) (applied []int64, held sessions, err error) {
 	var pid atomic.Uint32
 	db := stdlib.OpenDB(*m.config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		pid.Store(conn.PgConn().PID())
-		// Whatever the connection string, the role and the database say; PgBouncer refuses it as a startup parameter.
+		// Set after connecting, to override the connection string, the role and the database; PgBouncer rejects it as a startup parameter.
 		_, err := conn.Exec(ctx, fmt.Sprintf(`set lock_timeout = %d`, timeout.Milliseconds()))
 		return err
 	}))
@@ -190,8 +190,8 @@ const blockersSQL = `
 	       coalesce(clock_timestamp() - a.xact_start, '0'), coalesce(left(a.query, 200), '')
 	from unnest(pg_blocking_pids($1)) b (pid) left join pg_stat_activity a using (pid)`
 
-// watch looks every so often what the session pid waits for, and returns what it saw last. After the wait it would be too late: Postgres
-// does not say in the error who held the lock.
+// watch periodically reads which sessions block the session pid, and returns the last result. After the wait it would be too late: the
+// error of Postgres does not name the holder of the lock.
 func (m *migrator) watch(ctx context.Context, pid *atomic.Uint32, every time.Duration) (last sessions) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -201,8 +201,8 @@ func (m *migrator) watch(ctx context.Context, pid *atomic.Uint32, every time.Dur
 			return last
 		case <-ticker.C:
 		}
-		// Not ctx: pgx closes a connection on which a statement was given up, and with it goes the lock. An error is not worth the
-		// migration, which tells about its own connection.
+		// Not ctx: pgx closes a connection on which a statement was canceled, which would release the lock. Errors are ignored: the
+		// migration reports problems on its own connection.
 		held, err := m.sessions(context.WithoutCancel(ctx), blockersSQL, int64(pid.Load()))
 		if err == nil && len(held) > 0 {
 			last = held
@@ -215,19 +215,19 @@ func (m *migrator) sessions(ctx context.Context, sql string, argument int64) (se
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[session])
 }
 
-// session is one that holds a lock.
+// session is a session that holds a lock.
 type session struct {
 	PID                                int32 // 0: a prepared transaction
 	Role, Database, Application, State string
 	Open                               time.Duration
-	Query                              string // its last one, at most 200 characters
+	Query                              string // the last one, at most 200 characters
 }
 
 type sessions []session
 
 func (all sessions) String() string {
 	if len(all) == 0 {
-		return "sessions that were not seen"
+		return "unknown sessions"
 	}
 	texts := make([]string, len(all))
 	for i, s := range all {

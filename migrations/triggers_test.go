@@ -14,8 +14,8 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// world is two organizations, the first with a custom domain, and a few links.
-const world = `
+// twoOrganizations inserts two organizations, the first with a custom domain, and a few links.
+const twoOrganizations = `
 	insert into organizations (id, org_key, name, plan) values
 		('10000000-0000-4000-8000-000000000001', 'acme', 'Acme', 'scale'),
 		('10000000-0000-4000-8000-000000000002', 'beta', 'Beta', null);
@@ -31,7 +31,7 @@ const world = `
 		('40000000-0000-4000-8000-000000000002', '10000000-0000-4000-8000-000000000001', '20000000-0000-4000-8000-000000000003', 'Two', '/2', null),
 		('40000000-0000-4000-8000-000000000003', '10000000-0000-4000-8000-000000000002', '20000000-0000-4000-8000-000000000002', 'one', '/3', null);`
 
-// many makes 300 links of acme, and as many organizations with a link each.
+// many inserts 300 links of acme, and as many organizations with a link each.
 const many = `
 	insert into links (id, organization_id, domain_id, short_code, path)
 		select gen_random_uuid(), '10000000-0000-4000-8000-000000000001', '20000000-0000-4000-8000-000000000001', 'many' || i, '/' from generate_series(1, 300) i;
@@ -50,7 +50,7 @@ const (
 		('20000000-0000-4000-8000-000000000005', '10000000-0000-4000-8000-000000000002', 'go.acme.example', 'pending')`
 )
 
-// Every statement runs alone on the same world and is undone. Its rows of changes are separated by semicolons.
+// Every statement runs alone on the same rows and is rolled back. Its rows of changes are separated by semicolons.
 var changes = map[string]string{
 	// Links: every way to change what an edge serves, of one link and of several.
 	insertLinks: "k:acme/new k:beta/new",
@@ -80,7 +80,7 @@ var changes = map[string]string{
 	`insert into links (id, organization_id, domain_id, short_code, path) select id, organization_id, domain_id, short_code, path from links on conflict (id) do update set path = '/up'`: "k:acme/one k:beta/one k:go.acme.example/two",
 	`insert into links (id, organization_id, domain_id, short_code, path) select id, organization_id, domain_id, short_code, path from links on conflict do nothing`:                      "",
 	`truncate links`: "*",
-	// What no edge serves.
+	// Changes that no edge serves.
 	`update links set title = 'x', tags = '{x}', template_id = 'x'`:             "",
 	`update links set path = path, updated_at = now(), version = 9`:             "",
 	`update links set is_active = false where false`:                            "",
@@ -111,13 +111,13 @@ var changes = map[string]string{
 	`delete from domains where host = 'old.acme.example'`:                                                   "",
 	`delete from links where path = '/2'; delete from domains where host = 'go.acme.example'`:               "k:go.acme.example/two; d:go.acme.example",
 	`truncate domains cascade`: "*; *",
-	// Gone with everything that is theirs, in one statement.
+	// Deleted with all its data, in one statement.
 	`with l as (delete from links where organization_id = '10000000-0000-4000-8000-000000000002'),
 	      d as (delete from domains where organization_id = '10000000-0000-4000-8000-000000000002')
 	 delete from organizations where org_key = 'beta'`: "d:shared o:beta",
 }
 
-// The same in a world with very many links: their organizations stand for many keys, everything for many organizations.
+// The same with very many links: tags of organizations replace tags of many keys, and "*" replaces tags of many organizations.
 var bulkChanges = map[string]string{
 	`update links set is_active = false where short_code like 'many%'`:                             "o:acme",
 	`delete from links where short_code like 'many%' or path = '/3'`:                               "o:acme o:beta",
@@ -140,7 +140,7 @@ func manyTags(first, last string) string {
 
 func TestEveryChangeNamesExactlyWhatEdgesForget(t *testing.T) {
 	t.Parallel()
-	for rows, cases := range map[string]map[string]string{world: changes, world + many: bulkChanges} {
+	for rows, cases := range map[string]map[string]string{twoOrganizations: changes, twoOrganizations + many: bulkChanges} {
 		conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
 		run(t, conn, rows)
 		for statement, expected := range cases {
@@ -151,7 +151,7 @@ func TestEveryChangeNamesExactlyWhatEdgesForget(t *testing.T) {
 	}
 }
 
-// checkChange runs the statement with triggers as they fire for the role, and undoes it.
+// checkChange runs the statement with the triggers of the replication role, and rolls it back.
 func checkChange(t *testing.T, conn *pgx.Conn, role, statement, expected string) {
 	t.Helper()
 	tx, err := conn.Begin(t.Context())
@@ -184,7 +184,7 @@ func recorded(t *testing.T, conn *pgx.Conn) string {
 func TestVersionAndMarkerAreSetByTriggerOnly(t *testing.T) {
 	t.Parallel()
 	conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
-	run(t, conn, world)
+	run(t, conn, twoOrganizations)
 	type state struct {
 		Version int64
 		XID     uint64
@@ -218,7 +218,7 @@ func TestVersionAndMarkerAreSetByTriggerOnly(t *testing.T) {
 		`insert into domains (id, organization_id, status) values (gen_random_uuid(), '10000000-0000-4000-8000-000000000001', 'verified')`,
 	} {
 		if _, err := conn.Exec(t.Context(), refused); err == nil {
-			t.Errorf("not refused: %s", refused)
+			t.Errorf("not rejected: %s", refused)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestVersionAndMarkerAreSetByTriggerOnly(t *testing.T) {
 func TestDeletedLinksStoresTheTransaction(t *testing.T) {
 	t.Parallel()
 	conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
-	run(t, conn, world)
+	run(t, conn, twoOrganizations)
 	run(t, conn, `delete from links where path <> '/3'`)
 	const query = `
 		select d.id::text from deleted_links d join changes c on c.xid = d.xid
@@ -235,7 +235,7 @@ func TestDeletedLinksStoresTheTransaction(t *testing.T) {
 	if diff := cmp.Diff(expected, values[string](t, conn, query)); diff != "" {
 		t.Errorf("(-expected +got):\n%s", diff)
 	}
-	// Put back by hand and deleted again: the later deletion counts.
+	// Restored by hand and deleted again: the later delete counts.
 	run(t, conn, `insert into links (id, organization_id, domain_id, short_code, path) values
 		('40000000-0000-4000-8000-000000000001', '10000000-0000-4000-8000-000000000001', '20000000-0000-4000-8000-000000000001', 'One', '/1')`)
 	run(t, conn, `delete from links where path = '/1'`)
@@ -247,11 +247,11 @@ func TestDeletedLinksStoresTheTransaction(t *testing.T) {
 	}
 }
 
-// TestAppConfigIsDeletedWithItsOrganization has the cascade, of which the trigger finds no organization any more.
+// The deletion cascades; the trigger can then no longer find the organization.
 func TestAppConfigIsDeletedWithItsOrganization(t *testing.T) {
 	t.Parallel()
 	conn := testkit.Connect(t, testkit.NewDatabase(t).URL)
-	run(t, conn, world)
+	run(t, conn, twoOrganizations)
 	run(t, conn, `delete from links; delete from domains; truncate changes; delete from organizations where org_key = 'acme'`)
 	tags := values[string](t, conn, `select distinct unnest(tags) from changes order by 1`)
 	if diff := cmp.Diff([]string{feed.DomainTag(feed.SharedDomain), feed.OrganizationTag("acme")}, tags); diff != "" {

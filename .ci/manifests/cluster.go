@@ -18,7 +18,7 @@ func checkCluster(c *cluster) error {
 		checkJobs(&p, name, all)
 		checkReferences(&p, name, all)
 	}
-	// A default would trust addresses that the operator never looked at.
+	// A default would trust addresses that the operator has not checked.
 	if value, ok := setting(c.base, "TRUSTED_PROXIES"); ok {
 		p.add("kubernetes/serve: TRUSTED_PROXIES has the default %q; only an overlay knows the proxies", value)
 	}
@@ -29,7 +29,7 @@ func checkCluster(c *cluster) error {
 	return p.err()
 }
 
-// checkJobs demands that finished jobs go away by themselves, and that the logins are made by a job that runs logins.sql.
+// checkJobs requires that finished jobs are deleted automatically, and that a job creates the logins with logins.sql.
 func checkJobs(p *problems, where string, all objects) {
 	jobs := map[string]*batch.Job{}
 	for _, job := range pick[batch.Job](all) {
@@ -39,11 +39,11 @@ func checkJobs(p *problems, where string, all objects) {
 		}
 	}
 	if jobs["migrate"] == nil {
-		p.add("%s: there is no job migrate", where)
+		p.add("%s: no job migrate", where)
 	}
 	logins := jobs["logins"]
 	if logins == nil {
-		p.add("%s: there is no job logins", where)
+		p.add("%s: no job logins", where)
 		return
 	}
 	for _, volume := range logins.Spec.Template.Spec.Volumes {
@@ -59,7 +59,7 @@ func checkJobs(p *problems, where string, all objects) {
 	p.add("%s: job logins does not mount logins.sql", where)
 }
 
-// checkReferences demands that every Secret and ConfigMap that a pod uses exists and has the key.
+// checkReferences requires that every Secret and ConfigMap that a pod uses exists and has the key.
 func checkReferences(p *problems, where string, all objects) {
 	known := map[string]map[string]bool{}
 	for _, secret := range pick[core.Secret](all) {
@@ -97,7 +97,7 @@ func checkReferences(p *problems, where string, all objects) {
 	}
 }
 
-// setting returns a setting of the programs as the config maps have it.
+// setting returns a setting of the programs from the config maps.
 func setting(all objects, name string) (value string, ok bool) {
 	for _, config := range pick[core.ConfigMap](all) {
 		if value, ok = config.Data[name]; ok {
@@ -107,7 +107,7 @@ func setting(all objects, name string) (value string, ok bool) {
 	return "", false
 }
 
-// checkIngress demands an Ingress that leads with TLS to the services of both programs.
+// checkIngress requires an Ingress with TLS to the services of both programs.
 func checkIngress(p *problems, all objects) {
 	ports := map[string]bool{}
 	for _, service := range pick[core.Service](all) {
@@ -128,7 +128,7 @@ func checkIngress(p *problems, all objects) {
 			for _, path := range rule.HTTP.Paths {
 				backend := path.Backend.Service
 				if name := fmt.Sprintf("%s:%s", backend.Name, backend.Port.Name); !ports[name] {
-					p.add("ingress %s: there is no service port %s", ingress.Name, name)
+					p.add("ingress %s: no service port %s", ingress.Name, name)
 				}
 				reached[backend.Name] = true
 			}

@@ -30,10 +30,10 @@ func loadCompose(path string) (*types.Project, error) {
 	return project, nil
 }
 
-// public are the ports that other machines may reach: clicks, and TLS. Only this machine may reach the others.
+// public are the ports that other machines may reach: clicks and TLS. All others must be published on 127.0.0.1 only.
 var public = []string{"nginx:8080", "caddy:80", "caddy:443"}
 
-// checkCompose checks what is published, the proxy that ends TLS, and the addresses.
+// checkCompose checks the published ports, the TLS proxy, and the addresses.
 func checkCompose(project *types.Project) error {
 	var p problems
 	addresses := map[string]string{}
@@ -47,7 +47,7 @@ func checkCompose(project *types.Project) error {
 			switch {
 			case network != "front":
 			case attached == nil || attached.Ipv4Address == "":
-				// Docker would give it the first free address, which may be the fixed one of a service that starts later.
+				// Otherwise Docker would assign the first free address, which may be the fixed one of a service that starts later.
 				p.add("compose.yaml: %s has no fixed address on the network front", name)
 			case addresses[attached.Ipv4Address] != "":
 				p.add("compose.yaml: %s and %s have the same address", name, addresses[attached.Ipv4Address])
@@ -60,7 +60,7 @@ func checkCompose(project *types.Project) error {
 	return p.err()
 }
 
-// checkDemo demands that the demo, whose passwords everyone can read, is published on 127.0.0.1 only, and that it starts in order.
+// checkDemo requires that the demo, whose passwords are public, is published on 127.0.0.1 only, and that its services start in order.
 func checkDemo(project *types.Project) error {
 	var p problems
 	published := map[uint32]bool{}
@@ -90,7 +90,7 @@ func checkDemo(project *types.Project) error {
 	return p.err()
 }
 
-// checkTLS demands the profile "tls": a Caddy with our Caddyfile, whose X-Forwarded-For the programs believe.
+// checkTLS requires the profile "tls": a Caddy with our Caddyfile, whose X-Forwarded-For the programs trust.
 func checkTLS(p *problems, project *types.Project) {
 	caddy, ok := project.Services["caddy"]
 	if !ok || !slices.Equal(caddy.Profiles, []string{"tls"}) {
@@ -125,11 +125,11 @@ func checkTLS(p *problems, project *types.Project) {
 	}
 }
 
-// adminSettings are the variables with the address that Prometheus scrapes, by the image of the program.
+// adminSettings are the variables with the scraped address, by the image of the program.
 var adminSettings = map[string]string{"edge": "EDGE_ADMIN_ADDR", "control": "CONTROL_ADMIN_ADDR"}
 
-// checkScrapeTargets demands that Prometheus, as a service of Compose, reaches every admin address that its example names, and that the
-// example names every one there is.
+// checkScrapeTargets requires that Prometheus, as a service of Compose, reaches every admin address in its example configuration, and that
+// the example has every admin address.
 func checkScrapeTargets(project *types.Project, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -146,7 +146,7 @@ func checkScrapeTargets(project *types.Project, path string) error {
 	var p problems
 	prometheus, ok := project.Services["prometheus"]
 	if !ok {
-		p.add("compose.yaml: there is no service prometheus")
+		p.add("compose.yaml: no service prometheus")
 	}
 	scraped := map[string]bool{}
 	for _, job := range config.ScrapeConfigs {

@@ -12,13 +12,13 @@ import (
 	"github.com/distribution/reference"
 )
 
-// exact matches a version that a registry does not move to other contents: PostgreSQL has two numbers, the other images three.
+// exact matches a tag that registries do not move to another image: PostgreSQL versions have two numbers, the others three.
 var (
 	exact         = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-|$)`)
 	exactPostgres = regexp.MustCompile(`^\d+\.\d+(-|$)`)
 )
 
-// checkImages demands a digest or an exact version of every image that is not built from this repository.
+// checkImages requires a digest or an exact version for every image that is not built from this repository.
 func checkImages(c *cluster, dockerfile string, projects ...*types.Project) error {
 	var p problems
 	for _, project := range projects {
@@ -73,7 +73,7 @@ var (
 	syntaxLine = regexp.MustCompile(`(?m)^# *syntax=(\S+)$`)
 )
 
-// checkBuilds demands that every image that Compose builds is a target of our Dockerfile.
+// checkBuilds requires that every image that Compose builds is a target of our Dockerfile.
 func checkBuilds(dockerfile string, projects ...*types.Project) error {
 	text, err := os.ReadFile(dockerfile)
 	if err != nil {
@@ -98,7 +98,7 @@ func checkBuilds(dockerfile string, projects ...*types.Project) error {
 	return p.err()
 }
 
-// baseImages returns the images of a Dockerfile that come from a registry: those of FROM, and the one that reads the file.
+// baseImages returns the images of a Dockerfile that come from a registry: those of FROM, and the frontend.
 func baseImages(dockerfile string) (images []string) {
 	for _, syntax := range syntaxLine.FindAllStringSubmatch(dockerfile, -1) {
 		images = append(images, syntax[1])

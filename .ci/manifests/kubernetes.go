@@ -26,7 +26,7 @@ var (
 	overlayFolders = []string{"namespace.yaml", "secrets.example.yaml", "overlay.example/migrate", "overlay.example/logins", "overlay.example/serve"}
 )
 
-// cluster is what two installations apply: the folders as they are, and the example overlay.
+// cluster holds the objects of two installations: the folders as they are, and the example overlay.
 type cluster struct{ base, overlay objects }
 
 func (c *cluster) count() int { return len(c.base) + len(c.overlay) }
@@ -113,7 +113,7 @@ func decode(decoder runtime.Decoder, text []byte) (all objects, err error) {
 	}
 }
 
-// workload is a pod template and the name of what runs it.
+// workload is a pod template with the name of its controller.
 type workload struct {
 	name string
 	pod  core.PodTemplateSpec

@@ -1,8 +1,8 @@
 // Command manifests reads the files of deploy/ for Docker Compose, Kubernetes and Prometheus with the libraries of those programs, and
-// checks that the parts fit each other: published ports, network policies, jobs, secrets, the example overlay, the scrape targets and the image versions.
+// checks that the parts match: published ports, network policies, jobs, secrets, the example overlay, the scrape targets and the image
+// versions.
 //
-// kustomize builds each Kubernetes folder. The result is decoded into the types of the API, which refuse an unknown field and a field
-// given twice.
+// kustomize builds each Kubernetes folder. The result is decoded into the API types, which reject unknown and duplicate fields.
 //
 //	manifests DEPLOY-FOLDER
 package main
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// run reports all problems, not only the first one.
+// run reports all problems, not only the first.
 func run(folder string) error {
 	deploy, err := filepath.Abs(folder)
 	if err != nil {
@@ -53,7 +53,7 @@ func run(folder string) error {
 	return nil
 }
 
-// problems collects the findings of a check.
+// problems collects the problems that the checks find.
 type problems []error
 
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }

@@ -15,7 +15,7 @@ type port struct {
 	what     string
 }
 
-// The ports that deploy/README.md and deploy/env tell an operator to use. The addresses are not known, so the policies must allow any.
+// The ports that deploy/README.md and deploy/env use. The addresses are unknown, so the policies must allow all of them.
 var (
 	dns = []port{
 		{core.ProtocolUDP, 53, "DNS, in the cluster, on the node (NodeLocal DNSCache) or PORTAL_DNS"}, {core.ProtocolTCP, 53, "DNS"},
@@ -33,7 +33,7 @@ var egress = map[string][][]port{
 	"logins":  {dns, postgres},
 }
 
-// checkNetwork demands that the network policies let each program out to what it needs.
+// checkNetwork requires that the network policies let each program connect to what it needs.
 func checkNetwork(c *cluster) error {
 	var p problems
 	for name, all := range map[string]objects{"base": c.base, "example overlay": c.overlay} {

@@ -17,8 +17,8 @@ import (
 // androidPhone is the Android client, compiled with testdata/android/Phone.kt for the JVM.
 type androidPhone struct{ classpath string }
 
-// buildAndroidPhone compiles the client with the Kotlin compiler of $KOTLIN_HOME and Android's org.json of $ANDROID_JSON. `make clients` gets
-// both. A JVM has no Android, so testdata/android/Android.java has the parts of it that the client uses.
+// buildAndroidPhone compiles the client with the Kotlin compiler of $KOTLIN_HOME and Android's org.json of $ANDROID_JSON. `make clients`
+// installs both. Tests run on a JVM without Android, so testdata/android/Android.java has the Android classes that the client uses.
 func buildAndroidPhone(t *testing.T) androidPhone {
 	t.Helper()
 	kotlin, json := os.Getenv("KOTLIN_HOME"), os.Getenv("ANDROID_JSON")
@@ -79,7 +79,7 @@ func (i install) command(t *testing.T, scene ...string) *exec.Cmd {
 	return command
 }
 
-// run runs a process of the app to its end, and returns the lines that it printed. status is its exit code.
+// run runs a process of the app to its end, and returns the lines that it printed. status is the expected exit code.
 func (i install) run(t *testing.T, status int, scene ...string) []string {
 	t.Helper()
 	command := i.command(t, scene...)
@@ -90,7 +90,7 @@ func (i install) run(t *testing.T, status int, scene ...string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 }
 
-// names returns the sorted names of the events that the process says it has tracked.
+// names returns the sorted names of the events that the process reports as tracked.
 func names(lines []string) (tracked []string) {
 	for _, line := range lines {
 		if name, ok := strings.CutPrefix(line, "tracked "); ok {
@@ -101,8 +101,8 @@ func names(lines []string) (tracked []string) {
 	return tracked
 }
 
-// TestAndroidClientOnTheJVM kills the process of the app: what track returned for is stored by the service, once, and a link that was opened
-// offline arrives later.
+// TestAndroidClientOnTheJVM kills the process of the app: an event for which track has returned must be stored once by the service, and a
+// link that was opened offline must arrive later.
 func TestAndroidClientOnTheJVM(t *testing.T) {
 	testkit.Prove(t)
 	phone := buildAndroidPhone(t)
@@ -142,13 +142,13 @@ func TestAndroidClientOnTheJVM(t *testing.T) {
 				t.Errorf("event %s is lost: track had returned", name)
 			}
 		}
-		// One event of each round may be stored whose line was not printed any more.
+		// In each round, one event may be stored whose line was not printed any more.
 		if len(stored) > len(tracked)+3 || len(slices.Compact(stored)) != len(stored) {
-			t.Errorf("%d events are stored of %d tracked, expected each once", len(stored), len(tracked))
+			t.Errorf("%d events stored, %d tracked; expected each once", len(stored), len(tracked))
 		}
 	})
 
-	t.Run("dead before any of its writes", func(t *testing.T) {
+	t.Run("killed before each of its writes", func(t *testing.T) {
 		for write := 0; ; write++ {
 			o := h.tenant(t)
 			i := phone.install(t, h, o)
@@ -157,31 +157,31 @@ func TestAndroidClientOnTheJVM(t *testing.T) {
 			lines := strings.Split(string(out), "\n")
 			dropped := i.run(t, 0, "drain")
 			if dropped[0] != "" {
-				t.Errorf("dead before write %d: %q", write, dropped)
+				t.Errorf("killed before write %d: %q", write, dropped)
 			}
 			stored := h.events(t, o)
 			for _, name := range names(lines) {
 				if n := len(slices.DeleteFunc(slices.Clone(stored), func(e event) bool { return e.Name != name })); n != 1 {
-					t.Errorf("dead before write %d: event %q is stored %d times", write, name, n)
+					t.Errorf("killed before write %d: event %q is stored %d times", write, name, n)
 				}
 			}
 			if !slices.ContainsFunc(stored, func(e event) bool { return e.Name == "last" && e.User == "ann" }) {
-				t.Errorf("dead before write %d: the service does not know the user: %v", write, stored)
+				t.Errorf("killed before write %d: the service does not know the user: %v", write, stored)
 			}
 			switch code := command.ProcessState.ExitCode(); code {
 			case 137:
-			case 0: // it lived
+			case 0: // the process was not killed
 				if want := []string{"after", "as ann", "before"}; !slices.Equal(names(lines), want) || write < 6 {
 					t.Errorf("after %d writes: tracked %q, expected %q", write, names(lines), want)
 				}
 				return
 			default:
-				t.Fatalf("dead before write %d: exit code %d", write, code)
+				t.Fatalf("killed before write %d: exit code %d", write, code)
 			}
 		}
 	})
 
-	t.Run("dead between the writes of a match", func(t *testing.T) {
+	t.Run("killed between the writes of a match", func(t *testing.T) {
 		o := h.tenant(t)
 		link := h.link(t, o, `{"path":"/items/7"}`)
 		for write := 0; ; write++ {
@@ -196,7 +196,7 @@ func TestAndroidClientOnTheJVM(t *testing.T) {
 				return
 			}
 			if got := i.run(t, 0, "match", "1000", referrer); got[0] != "link /items/7" {
-				t.Errorf("dead before write %d: the next run got %q, expected the link", write, got)
+				t.Errorf("killed before write %d: the next run got %q, expected the link", write, got)
 			}
 		}
 	})
@@ -221,13 +221,13 @@ func TestAndroidClientOnTheJVM(t *testing.T) {
 			t.Errorf("online: %q, expected the link", got)
 		}
 		if got := i.run(t, 0, "flush"); !slices.Equal(got, []string{""}) {
-			t.Errorf("the link came for the second time: %q", got)
+			t.Errorf("the link arrived a second time: %q", got)
 		}
 	})
 
 	t.Run("a SecurityException does not crash it", func(t *testing.T) {
 		i := phone.install(t, h, h.tenant(t))
-		// Without the permission INTERNET, and on a phone whose Google Play the app must not use.
+		// Without the permission INTERNET, and on a phone on which Google Play is not accessible to the app.
 		for scene, want := range map[string][]string{"denied": {"failed", "waiting 1"}, "play connect": {"link null"}, "play read": {"link null"}} {
 			i.folder = t.TempDir()
 			if got := i.run(t, 0, strings.Fields(scene)...); !slices.Equal(got, want) {

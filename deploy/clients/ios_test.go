@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// readText returns a file without its comments of a whole line.
+// readText returns a file without whole-line comments.
 func readText(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -17,7 +17,7 @@ func readText(t *testing.T, file string) string {
 	return regexp.MustCompile(`(?m)^\s*//.*\n`).ReplaceAllString(string(text), "")
 }
 
-// TestIOSClientDeclaresAllNamesInsideDeeplink: an app that has a type Store, Link or Session of its own can copy the files.
+// TestIOSClientDeclaresAllNamesInsideDeeplink: apps copy the files and may have their own types Store, Link or Session.
 func TestIOSClientDeclaresAllNamesInsideDeeplink(t *testing.T) {
 	outermost := regexp.MustCompile(`^[@a-z]`)
 	nested := regexp.MustCompile(`^(import \w+|(private )?extension Deeplink \{|final class Deeplink: @unchecked Sendable \{)$`)
@@ -31,12 +31,12 @@ func TestIOSClientDeclaresAllNamesInsideDeeplink(t *testing.T) {
 	}
 }
 
-// TestIOSClientStoresBeforeItSends checks the order of steps between which a failure or the death of the process must lose nothing. No Swift
-// compiler runs here; android_test.go runs the same steps of the Android client.
+// TestIOSClientStoresBeforeItSends checks the order of steps between which a failure or a kill must lose nothing. No Swift compiler is
+// available here; android_test.go runs the same steps of the Android client.
 func TestIOSClientStoresBeforeItSends(t *testing.T) {
 	client, readme := readText(t, "ios/Deeplink.swift"), readText(t, "ios/README.md")
 	for what, steps := range map[string]*regexp.Regexp{
-		"match stores that the clipboard was read after it was, and after the token": regexp.MustCompile(
+		"match stores the token first, then that the clipboard was read": regexp.MustCompile(
 			`(?s)func match\(\).*?try await firstRun\.token\(\)\s+work\.sync \{ self\.keepToken\(token\) \}.*?func keepToken.*?store\["match"\] = .*?store\["asked"\] = "1"`),
 		"start stores the opened URL before it sends it": regexp.MustCompile(
 			`(?s)func start\(.*?openedURL\.map \{ url in keep\(url\) \}.*?await post\(.*?func keep\(.*?append\(\["at": Deeplink\.now\(\), "opened": `),

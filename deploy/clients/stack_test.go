@@ -45,7 +45,7 @@ func openTestStack(t *testing.T) *testStack {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	// If this is root, PostgreSQL runs as another user, who has to reach the folder.
+	// As root, PostgreSQL runs as another user, who must be able to reach the folder.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func openTestStack(t *testing.T) *testStack {
 	if err := stack.Build(t.Context(), bin); err != nil {
 		t.Fatal(err)
 	}
-	ctx := context.Background() // it outlives the test's, for the end
+	ctx := context.Background() // the stack outlives the test's context, for its cleanup
 	edgeAddr := freeAddr(t)
 	s, err := stack.Open(ctx, stack.Options{Dir: dir, Bin: bin, LinkBase: "http://" + edgeAddr, Output: io.Discard})
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *testStack) stopControl(t *testing.T) {
 	stopNode(t, h.control)
 }
 
-// startControl starts it where it was.
+// startControl starts control at its former address.
 func (h *testStack) startControl(t *testing.T) {
 	t.Helper()
 	control, err := h.StartControl(context.Background(), h.control.Addr)
@@ -124,7 +124,7 @@ func (h *testStack) tenant(t *testing.T) (o tenant) {
 	return o
 }
 
-// post sends a request to control and returns the status and the answer.
+// post sends a request to control and returns the status and the response.
 func (h *testStack) post(t *testing.T, path, key, body string) (status int, answer []byte) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.control.URL()+path, strings.NewReader(body))
@@ -168,7 +168,7 @@ func (h *testStack) link(t *testing.T, o tenant, body string) (made linkData) {
 
 var copied = regexp.MustCompile(`data-copy="[^"]*\?mt=([^"]+)"`)
 
-// clickToken clicks a short URL on a phone and returns the token that its page would put on the clipboard.
+// clickToken clicks a short URL on a phone and returns the token that its page would copy to the clipboard.
 func (h *testStack) clickToken(t *testing.T, shortURL string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, shortURL, nil)
@@ -184,10 +184,10 @@ func (h *testStack) clickToken(t *testing.T, shortURL string) string {
 	return string(token[1])
 }
 
-// event is one that is stored, with an empty user or session when it has none.
+// event is a stored event; user and session may be empty.
 type event struct{ Name, User, Session string }
 
-// events are those of an organization, by name.
+// events returns the events of an organization, ordered by name.
 func (h *testStack) events(t *testing.T, o tenant) []event {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), h.Owner)
@@ -203,19 +203,19 @@ func (h *testStack) events(t *testing.T, o tenant) []event {
 	return stored
 }
 
-// app is the server of a web app that uses the client. It passes requests below /sdk/ on to control.
+// app is the server of a web app that uses the client. It forwards requests below /sdk/ to control.
 type app struct {
 	*httptest.Server
-	lose atomic.Bool // no answer of control comes through
-	// controlURL is where the page sends what is for control; "": here. It is set before a page is loaded.
+	lose atomic.Bool // responses of control are dropped
+	// controlURL is the address to which the page sends SDK requests; "": the app itself. It is set before a page is loaded.
 	controlURL string
 
-	mu        sync.Mutex
-	exchanges []exchange
+	mu         sync.Mutex
+	roundTrips []roundTrip
 }
 
-// exchange is a request to control that the app passed on, and when it was answered.
-type exchange struct {
+// roundTrip is a request to control that the app forwarded, with the time of the response.
+type roundTrip struct {
 	path   string
 	size   int
 	status int
@@ -275,7 +275,7 @@ func (a *app) passOn(t *testing.T, to string) http.Handler {
 		answer := httptest.NewRecorder()
 		proxy.ServeHTTP(answer, r)
 		a.mu.Lock()
-		a.exchanges = append(a.exchanges, exchange{r.URL.Path, len(body), answer.Code, answer.Body.Bytes(), time.Now()})
+		a.roundTrips = append(a.roundTrips, roundTrip{r.URL.Path, len(body), answer.Code, answer.Body.Bytes(), time.Now()})
 		a.mu.Unlock()
 		if a.lose.Load() {
 			panic(http.ErrAbortHandler)
@@ -288,11 +288,11 @@ func (a *app) passOn(t *testing.T, to string) http.Handler {
 	})
 }
 
-// asked are the requests with a path, in the order of their answers.
-func (a *app) asked(path string) (all []exchange) {
+// asked returns the requests with a path, in the order of their responses.
+func (a *app) asked(path string) (all []roundTrip) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, e := range a.exchanges {
+	for _, e := range a.roundTrips {
 		if e.path == path {
 			all = append(all, e)
 		}
@@ -308,24 +308,24 @@ type visitor struct {
 	app   *app
 }
 
-// visitor opens the app of an organization in a browser that has not seen it before.
+// visitor opens the app of an organization in a new browser context.
 func (h *testStack) visitor(t *testing.T, browser *chrome.Browser, o tenant) *visitor {
 	t.Helper()
 	return h.visit(t, browser, h.app(t, o), chrome.Options{})
 }
 
-// visit opens an app. Its page may send requests to the app and to the edge, and to what options add.
+// visit opens an app. Its page may send requests to the app and to the edge, and to the origins in options.
 func (h *testStack) visit(t *testing.T, browser *chrome.Browser, a *app, options chrome.Options) *visitor {
 	t.Helper()
 	options.Origins = append([]string{a.URL, h.edge.URL()}, options.Origins...)
 	v := &visitor{browser.Open(t, options), t, h, a}
-	// The console would tell of each request that is refused, whenever it gets to it.
+	// The console would report each rejected request, at an unpredictable time.
 	chrome.Call(v.Tab, log.Disable, cdp.Empty{})
 	v.load("/")
 	return v
 }
 
-// load loads a page of the app, which then has a client.
+// load loads a page of the app, which creates a client.
 func (v *visitor) load(path string) {
 	v.t.Helper()
 	v.Visit(v.app.URL + path)
@@ -338,7 +338,7 @@ func (v *visitor) run(statements string) {
 	chrome.Evaluate[json.RawMessage](v.Tab, "(async () => {"+statements+"\nreturn null})()")
 }
 
-// drained sends what waits, waits until nothing does, and demands how much was dropped in all.
+// drained flushes the queue, waits until it is empty, and checks the total number of dropped entries.
 func (v *visitor) drained(dropped int) {
 	v.t.Helper()
 	v.run(`client.flush()`)
@@ -346,7 +346,7 @@ func (v *visitor) drained(dropped int) {
 	v.checkQueue(0, dropped)
 }
 
-// checkQueue demands how many entries wait and how many were dropped.
+// checkQueue checks how many entries wait and how many were dropped.
 func (v *visitor) checkQueue(waiting, dropped int) {
 	v.t.Helper()
 	if got, want := chrome.Evaluate[[2]int](v.Tab, `[client.waiting, client.dropped]`), [2]int{waiting, dropped}; got != want {
@@ -354,7 +354,7 @@ func (v *visitor) checkQueue(waiting, dropped int) {
 	}
 }
 
-// quoted is a text as JavaScript has it.
+// quoted returns a text as a JavaScript literal.
 func quoted(text string) string {
 	encoded, err := json.Marshal(text)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestWebClientInChromium(t *testing.T) {
 			t.Errorf("session %s after a reload, expected %s", again.SessionID, made.SessionID)
 		}
 		if n := len(v.app.asked("/sdk/session")); n != 1 {
-			t.Errorf("control was asked %d times for a session that it had given, expected once", n)
+			t.Errorf("%d requests for an existing session, expected one", n)
 		}
 		opened := chrome.Evaluate[session](v.Tab, `client.start(`+quoted(link.URL)+`)`)
 		if opened.SessionID != made.SessionID || opened.Link == nil || opened.Link.Path != "/items/7" {
@@ -72,7 +72,7 @@ func TestWebClientInChromium(t *testing.T) {
 		}
 	})
 
-	t.Run("identity has its place among the events", func(t *testing.T) {
+	t.Run("identify keeps its place among the events", func(t *testing.T) {
 		v, o := fresh(t)
 		v.run(`
 			client.track("before")
@@ -86,7 +86,7 @@ func TestWebClientInChromium(t *testing.T) {
 			t.Errorf("stored %v, expected %v", got, want)
 		}
 		if n := len(v.app.asked("/sdk/identity")); n != 1 {
-			t.Errorf("control was told %d times who it is, expected once", n)
+			t.Errorf("identify was sent %d times, expected once", n)
 		}
 	})
 
@@ -104,14 +104,14 @@ func TestWebClientInChromium(t *testing.T) {
 		}
 		dropped := chrome.Evaluate[[]string](v.Tab, `drops`)
 		if len(dropped) != 2 || !strings.HasPrefix(dropped[0], "bad: currency ") || !strings.Contains(dropped[1], "bad too: ") {
-			t.Errorf("dropped %q, expected the two bad ones and why", dropped)
+			t.Errorf("dropped %q, expected the two invalid ones with reasons", dropped)
 		}
 		if batches := v.app.asked("/sdk/events"); len(batches) != 2 || batches[0].status != 200 || batches[1].status != 400 {
-			t.Errorf("batches answered %v, expected 200 and 400", batches)
+			t.Errorf("statuses of batches: %v, expected 200 and 400", batches)
 		}
 	})
 
-	t.Run("a long queue is sent in batches, and the oldest make room", func(t *testing.T) {
+	t.Run("a long queue is sent in batches, and drops the oldest events", func(t *testing.T) {
 		v, o := fresh(t)
 		v.run(`for (let i = 0; i < 1005; i++) client.track("e" + i, { properties: { text: "é".repeat(500) } })`)
 		v.checkQueue(1000, 5)
@@ -122,19 +122,19 @@ func TestWebClientInChromium(t *testing.T) {
 		}
 		for _, batch := range v.app.asked("/sdk/events") {
 			if batch.size > 64<<10 || batch.status != 200 {
-				t.Errorf("a batch of %d bytes was answered %d", batch.size, batch.status)
+				t.Errorf("a batch of %d bytes got status %d", batch.size, batch.status)
 			}
 		}
 	})
 
-	t.Run("what a page leaves is sent while it goes", func(t *testing.T) {
+	t.Run("events are sent while their page unloads", func(t *testing.T) {
 		v, o := fresh(t)
 		v.run(`client.track("leaving")`)
 		v.Visit("about:blank")
-		v.Until("the event of a page that is gone arrives", func() bool { return len(h.events(t, o)) == 1 })
+		v.Until("the event of an unloaded page arrives", func() bool { return len(h.events(t, o)) == 1 })
 	})
 
-	t.Run("an answer that is lost stores nothing twice", func(t *testing.T) {
+	t.Run("a lost response causes no duplicate", func(t *testing.T) {
 		v, o := fresh(t)
 		v.app.lose.Store(true)
 		v.run(`
@@ -142,7 +142,7 @@ func TestWebClientInChromium(t *testing.T) {
 			await client.flush()`)
 		v.checkQueue(1, 0)
 		if got := h.events(t, o); len(got) != 1 {
-			t.Fatalf("stored %v, expected the event whose answer was lost", got)
+			t.Fatalf("stored %v, expected the event whose response was lost", got)
 		}
 		v.app.lose.Store(false)
 		v.drained(0)
@@ -151,7 +151,7 @@ func TestWebClientInChromium(t *testing.T) {
 		}
 	})
 
-	t.Run("what happens while control is away arrives later, once", func(t *testing.T) {
+	t.Run("events arrive once after an outage of control", func(t *testing.T) {
 		v, o := fresh(t)
 		h.stopControl(t)
 		v.run(`
@@ -194,7 +194,7 @@ func TestWebClientInChromium(t *testing.T) {
 			t.Errorf("the page reads %q of an error, expected %q", refused, want)
 		}
 		if n := len(listed.asked("/sdk/events")); n != 0 {
-			t.Errorf("the page's own server passed %d requests on, expected none", n)
+			t.Errorf("the page's own server forwarded %d requests, expected none", n)
 		}
 
 		stranger := h.visit(t, browser, other, chrome.Options{
@@ -208,7 +208,8 @@ func TestWebClientInChromium(t *testing.T) {
 	limited.keeps(t)
 }
 
-// patient is a visitor whose key met the limit on events. The service asks for a wait of up to a minute, in which others are looked at.
+// patient is a visitor whose key has exceeded the limit on events. The service announces a wait of up to a minute, during which other
+// visitors are tested.
 type patient struct {
 	*visitor
 	of      tenant
@@ -227,7 +228,7 @@ func (v *visitor) wait(o tenant) patient {
 	return p
 }
 
-// keeps checks that the wait was kept, when it is over.
+// keeps checks at the end of the wait that the client kept to it.
 func (p patient) keeps(t *testing.T) {
 	time.Sleep(time.Until(p.refused.Add(p.wait)))
 	p.drained(0)
@@ -243,10 +244,10 @@ func (p patient) keeps(t *testing.T) {
 	}
 }
 
-// meetLimit has the visitor meet the limit on events of the organization's key, and returns when that was and how long to wait then.
+// meetLimit makes the visitor exceed the limit on events of the organization's key, and returns when that happened and the announced wait.
 func (v *visitor) meetLimit(o tenant) (at time.Time, wait time.Duration) {
 	v.t.Helper()
-	var refused exchange
+	var refused roundTrip
 	for i := 0; refused.status != http.StatusTooManyRequests; i++ {
 		for status := 0; status != http.StatusTooManyRequests; {
 			status, _ = v.stack.post(v.t, "/sdk/events", o.ClientKey, `{}`)

@@ -10,10 +10,10 @@ import (
 	"deeplink/shared/testkit/chrome"
 )
 
-// screenshots is where a person finds what the console looks like. It is not under version control.
+// screenshots is the folder for the screenshots of the console. It is not under version control.
 var screenshots = filepath.Join("..", "..", ".run", "screenshots")
 
-// testLooks shows every section and dialog, on narrow and wide screens, by day and by night.
+// testLooks shows every section and dialog, on narrow and wide screens, in light and dark mode.
 func testLooks(t *testing.T, h *testStack, p *tab) {
 	p.Visit(h.control.URL() + "/console")
 	p.Says("Session token")
@@ -73,7 +73,7 @@ func testLooks(t *testing.T, h *testStack, p *tab) {
 	p.look("app-unregistered")
 }
 
-// fillShop makes an organization that has something of everything.
+// fillShop creates an organization with data in every section.
 func (h *testStack) fillShop(t *testing.T) tenant {
 	t.Helper()
 	o := h.tenant(t, "Spring & Sons", "scale", "--app-config", "demo")
@@ -96,7 +96,7 @@ func (h *testStack) fillShop(t *testing.T) tenant {
 	return o
 }
 
-// look keeps pictures of what is shown, and minds what is too wide or too faint.
+// look takes screenshots of the page, and reports elements that are too wide and text with too little contrast.
 func (p *tab) look(name string) {
 	p.t.Helper()
 	if found := blunder.FindAllString(key.ReplaceAllString(p.Text(), ""), -1); len(found) > 0 {
@@ -126,12 +126,12 @@ func (p *tab) look(name string) {
 	p.Size(1280, 900, false)
 }
 
-// blunder is what no text for people has in it.
+// blunder matches text that should never be shown to people.
 var blunder = regexp.MustCompile(`false|null|undefined|NaN|\[object`)
 
-// key is a key or what is displayed of one, in which any letters may follow each other.
+// key matches an API key or its masked form, which may contain any sequence of letters.
 var key = regexp.MustCompile(`svc_(api|sdk)_[0-9A-Za-z_.…]+`)
 
-// tooWide are the elements whose content does not fit, without a scroll bar, into what is visible of them.
+// tooWide are the elements whose content is wider than their visible area and cannot be scrolled.
 const tooWide = `[...document.querySelectorAll("dialog[open], .card, .section, #bar, nav")].
 	filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1).map(e => e.tagName + "." + e.className)`

@@ -36,7 +36,7 @@ func openTestStack(t *testing.T) *testStack {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	// If this is root, PostgreSQL runs as another user, who has to reach the folder.
+	// As root, PostgreSQL runs as another user, who must be able to reach the folder.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func openTestStack(t *testing.T) *testStack {
 	if err := stack.Build(t.Context(), bin); err != nil {
 		t.Fatal(err)
 	}
-	ctx := context.Background() // it outlives the test's, for the end
+	ctx := context.Background() // the stack outlives the test's context, for its cleanup
 	edgeAddr, controlAddr, output := freeAddr(t), freeAddr(t), new(lockedBuffer)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -92,7 +92,7 @@ func freeAddr(t *testing.T) string {
 	return addr
 }
 
-// lockedBuffer takes what the programs log.
+// lockedBuffer collects the logs of the programs.
 type lockedBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -110,7 +110,7 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// problems returns all lines except those of requests.
+// problems returns all log lines except access logs.
 func (b *lockedBuffer) problems() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,7 +144,7 @@ func (h *testStack) exec(t *testing.T, statement string) {
 // tenant is an organization of a test.
 type tenant struct{ key, externalID string }
 
-// tenant makes one, with more of an operator's flags.
+// tenant creates an organization, with further flags of the operator's command.
 func (h *testStack) tenant(t *testing.T, name, plan string, flags ...string) tenant {
 	t.Helper()
 	h.made++
@@ -153,7 +153,7 @@ func (h *testStack) tenant(t *testing.T, name, plan string, flags ...string) ten
 	return o
 }
 
-// token is what the identity provider gives to anyone.
+// token returns a token of the development identity provider.
 func (h *testStack) token(t *testing.T, o tenant, role string) string {
 	t.Helper()
 	response, err := http.Post(h.identityURL+"/token", "application/json",
@@ -169,7 +169,7 @@ func (h *testStack) token(t *testing.T, o tenant, role string) string {
 	return answer.Token
 }
 
-// ask sends a request with a session token and returns the status and the answer.
+// ask sends a request with a session token and returns the status and the response.
 func (h *testStack) ask(t *testing.T, method, path, token, body string) (status int, answer []byte) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, h.control.URL()+path, strings.NewReader(body))
@@ -191,7 +191,7 @@ func (h *testStack) ask(t *testing.T, method, path, token, body string) (status 
 	return response.StatusCode, answer
 }
 
-// makeLink makes one without the console.
+// makeLink creates a link without the console.
 func (h *testStack) makeLink(t *testing.T, token, body string) {
 	t.Helper()
 	if status, answer := h.ask(t, "POST", "/portal/links", token, body); status != http.StatusCreated {
@@ -199,10 +199,10 @@ func (h *testStack) makeLink(t *testing.T, token, body string) {
 	}
 }
 
-// bound is how long an answer may take. Beside other work on few cores that is a while.
+// bound is the timeout of a response, long enough for a busy machine with few cores.
 const bound = time.Minute
 
-// click returns the status with which the edge answers a short URL, and where that leads.
+// click returns the status and the target of the edge's response to a short URL.
 func (h *testStack) click(t *testing.T, o tenant, code string) (status int, location string) {
 	t.Helper()
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: bound}

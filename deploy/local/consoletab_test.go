@@ -10,7 +10,7 @@ import (
 	"deeplink/shared/testkit/chrome"
 )
 
-// tab is the console in front of an administrator.
+// tab is the console in the browser of an administrator.
 type tab struct {
 	*chrome.Tab
 	t *testing.T
@@ -21,11 +21,11 @@ func openTab(t *testing.T, browser *chrome.Browser, h *testStack) *tab {
 	return &tab{t: t, Tab: browser.Open(t, chrome.Options{
 		Origins:   []string{h.control.URL(), h.identityURL, "blob:", "data:"},
 		Forwarded: true,
-		Expected:  []audits.InspectorIssueCode{audits.InspectorIssueCodePerformanceIssue}, // it minds that the test itself looks for cookies
+		Expected:  []audits.InspectorIssueCode{audits.InspectorIssueCodePerformanceIssue}, // the browser reports an issue when the test itself reads cookies
 	})}
 }
 
-// signIn pastes a token of a role.
+// signIn pastes a token with a role.
 func (p *tab) signIn(h *testStack, o tenant, role string) {
 	p.t.Helper()
 	p.Visit(h.control.URL() + "/console")
@@ -40,26 +40,26 @@ func (p *tab) paste(token string) {
 	p.Press(`#signin form:not(.development) button[type="submit"]`)
 }
 
-// ready waits until a section is there, with the session above it.
+// ready waits until a section is shown, with the session above it.
 func (p *tab) ready() {
 	p.t.Helper()
 	p.Holds(`document.getElementById("signin").hidden && document.querySelector("#content .section h1") !== null`)
 }
 
-// section goes to one by the navigation.
+// section opens a section with the navigation.
 func (p *tab) section(name string) {
 	p.t.Helper()
 	p.Press(`#sections a[href="#` + name + `"]`)
 	p.Holds(`document.querySelector("#content > .` + name + ` h1") !== null`)
 }
 
-// closed waits until no dialog is open, when what it did is done.
+// closed waits until no dialog is open: its action is then complete.
 func (p *tab) closed() {
 	p.t.Helper()
 	p.Holds(`document.querySelector("dialog[open]") === null`)
 }
 
-// named is the selector of a button by its accessible name.
+// named returns the selector of a button by its accessible name.
 func named(name string) string { return fmt.Sprintf(`[aria-label=%q]`, name) }
 
 func (p *tab) checkErrorAt(field, words string) {

@@ -15,8 +15,8 @@ import (
 	"deeplink/shared/testkit/chrome"
 )
 
-// TestConsoleInChromium has administrators use the console as `make run` serves it: a real browser, control, edge, PostgreSQL, Redis
-// and identity provider. One comes after the other.
+// TestConsoleInChromium walks administrators through the console as `make run` serves it: a real browser, control, edge, PostgreSQL, Redis
+// and identity provider. The walks run one after the other.
 func TestConsoleInChromium(t *testing.T) {
 	testkit.Prove(t)
 	browser := chrome.New(t)
@@ -47,7 +47,7 @@ func testAdminister(t *testing.T, h *testStack, p *tab) {
 	p.signIn(h, o, "admin")
 	p.Says("Walk Ltd.", "admin", "scale", "Session ends in", "No links yet")
 
-	// Without an app config no link is made, and the way to it is shown.
+	// Without an app config, no link can be created, and the error leads to the app config.
 	p.Press("#create")
 	p.Write(`dialog [name="path"]`, "/sale")
 	p.Press(`dialog button[type="submit"]`)
@@ -69,7 +69,7 @@ func testAdminister(t *testing.T, h *testStack, p *tab) {
 	p.Write(`dialog [name="shortCode"]`, "Spring")
 	p.Write(`dialog [name="tags"]`, "spring, paid")
 	p.Press(`dialog button[type="submit"]`)
-	// This only the service knows.
+	// Only the service can detect this error.
 	p.Holds(`document.activeElement.name === "path" && document.activeElement.getAttribute("aria-invalid") === "true"`)
 	p.checkErrorAt("path", "URL")
 	p.Minds("status of 400")
@@ -109,7 +109,7 @@ func testAdminister(t *testing.T, h *testStack, p *tab) {
 	p.section("audit")
 	p.Says("user_dev made a link", "deleted a link", "regenerated a key", "changed the app config")
 	if kept := chrome.Evaluate[int](p.Tab, `localStorage.length + sessionStorage.length + document.cookie.length`); kept != 0 {
-		t.Error("the console keeps something outside of its memory")
+		t.Error("the console stores data in the browser")
 	}
 }
 
@@ -129,7 +129,7 @@ func setAppConfig(p *tab) {
 	p.Says("Saved. Every edge goes by it.")
 }
 
-// seeQR looks at the QR code, and at what is wrong with a size.
+// seeQR checks the QR code, and the error for an invalid size.
 func seeQR(p *tab, text string) {
 	p.t.Helper()
 	p.Press(named("QR code: Spring sale"))
@@ -153,7 +153,7 @@ func seeQR(p *tab, text string) {
 	p.closed()
 }
 
-// regenerateKey makes a new server key, which is shown once and works.
+// regenerateKey creates a new server key, which is shown once and works.
 func regenerateKey(p *tab, h *testStack) {
 	p.t.Helper()
 	p.section("keys")
@@ -198,7 +198,7 @@ func testDevelopmentSignIn(t *testing.T, h *testStack, p *tab) {
 	p.Says("Is not a session token")
 }
 
-// testHostileNames shows what others have written. None of it is run: openTab hears of each dialog, violation and error.
+// testHostileNames shows text that an attacker wrote. None of it may run: openTab receives each dialog, violation and error.
 func testHostileNames(t *testing.T, h *testStack, p *tab) {
 	const hostile = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>`
 	o := h.tenant(t, hostile, "scale", "--app-config", "demo")
@@ -226,7 +226,7 @@ func testHostileNames(t *testing.T, h *testStack, p *tab) {
 		p.section(name)
 	}
 	if n := chrome.Evaluate[int](p.Tab, `document.querySelectorAll("main img, main script, a:not([href^=http]):not([href^='#'])").length`); n != 0 {
-		t.Errorf("%d elements were made of names", n)
+		t.Errorf("%d elements were created from names", n)
 	}
 }
 
@@ -374,7 +374,7 @@ func testSwitch(t *testing.T, h *testStack, p *tab) {
 	p.Says("Missing or invalid credential.")
 	p.Minds("status of 401")
 	p.Press(`#signin .quiet`)
-	p.section("app") // with the token there was before
+	p.section("app") // with the earlier token
 	p.Press("#switch")
 	p.paste(h.token(t, other, "owner"))
 	p.ready()
@@ -403,7 +403,7 @@ func testKeyboard(t *testing.T, h *testStack, p *tab) {
 	p.Key(kb.Escape)
 	p.closed()
 	p.Holds(`document.activeElement.id === "create"`)
-	// All that can be pressed is reached, and the focus shows on it.
+	// Every control can be reached with the keyboard and shows the focus.
 	wanted := chrome.Evaluate[int](p.Tab, `[...document.querySelectorAll("a[href],button:not(:disabled),input,select")].filter(e => e.checkVisibility()).length`)
 	reached := make(map[string]bool)
 	for range 3 * wanted {
@@ -415,6 +415,6 @@ func testKeyboard(t *testing.T, h *testStack, p *tab) {
 	}
 	delete(reached, "")
 	if len(reached) != wanted {
-		t.Errorf("%d of %d were reached with the focus seen", len(reached), wanted)
+		t.Errorf("%d of %d were reached with a visible focus", len(reached), wanted)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwt"
 )
 
-// identity is the development identity provider: it signs a session token for any organization and role for every client that can
-// reach it, so it must listen on 127.0.0.1 only. It is not a part of control.
+// identity is the development identity provider: it signs a session token for any organization and role for every client that can reach it,
+// so it must listen on 127.0.0.1 only. It is not part of control.
 type identity struct {
 	issuer  string
 	control string  // host and port of control, whose console may read tokens
@@ -82,7 +82,7 @@ func readOrCreateKey(file string) (*rsa.PrivateKey, error) {
 	return x509.ParsePKCS1PrivateKey(block.Bytes)
 }
 
-// runIdentity serves the provider alone: at an address, with an issuer, for the console at host and port, with a file for the key.
+// runIdentity serves only the provider, with the arguments address, issuer, host and port of the console, and file of the key.
 func runIdentity(ctx context.Context, arguments []string) error {
 	if len(arguments) != 5 || arguments[0] != "identity" {
 		return errors.New("usage: local [identity ADDRESS ISSUER CONSOLE KEY-FILE]")
@@ -128,8 +128,8 @@ func (i *identity) preflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// share allows the console to read the response, whichever name of this machine the browser uses. No other page may read it: it could
-// sign in to what a developer tries out.
+// share allows the console to read the response, under any name of this machine. Other pages must not read it: they could sign in to the
+// developer's installation.
 func (i *identity) share(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Origin")
 	_, port, _ := net.SplitHostPort(i.control)
@@ -174,6 +174,6 @@ func (i *identity) token(w http.ResponseWriter, r *http.Request) {
 func respond(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The client may be gone.
+	// The client may have disconnected.
 	_ = json.NewEncoder(w).Encode(body)
 }

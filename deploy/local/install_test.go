@@ -15,8 +15,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// TestInstallAsksOnATerminal runs install.sh on a machine whose package manager is a script of this test, for a program that nothing
-// installs.
+// TestInstallAsksOnATerminal runs install.sh with a script in place of the package manager, for a program that no package provides.
 func TestInstallAsksOnATerminal(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()

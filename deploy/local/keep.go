@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// How long a keeper waits before it restarts a process: twice as long after each restart, and from the start again once the
-// process has run for a while.
+// The pause of a keeper before it restarts a process: it doubles with each restart, and starts again once the process has run for a while.
 const (
 	shortestDelay = 500 * time.Millisecond
 	longestDelay  = 30 * time.Second
@@ -17,12 +16,12 @@ const (
 // keeper restarts one process whenever it ends.
 type keeper struct {
 	name   string
-	exited func() <-chan struct{} // of the process that runs now
+	exited func() <-chan struct{} // of the current process
 	start  func(context.Context) error
 	log    func(format string, values ...any)
 }
 
-// keep returns when ctx ends. Until then it restarts the process; a start that fails is tried again.
+// keep restarts the process until ctx ends, then returns. It retries a failed start.
 func (k keeper) keep(ctx context.Context) {
 	started, delay := time.Now(), shortestDelay
 	for {

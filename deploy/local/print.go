@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// printer tells the user of the terminal what happens. Several goroutines may use it.
+// printer writes progress to the terminal. It is safe for concurrent use.
 type printer struct {
 	started time.Time
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ready is ready.json: where everything is, for programs.
+// ready is ready.json: the addresses and keys of everything, for programs.
 type ready struct {
 	EdgeURL      string       `json:"edgeUrl"`
 	EdgeURLs     []string     `json:"edgeUrls"`
@@ -19,7 +19,7 @@ type ready struct {
 	Organization organization `json:"organization"`
 }
 
-// shellFunctions are for the terminal of a person who tries Deeplink out.
+// shellFunctions are for a user who tries Deeplink in a terminal.
 const shellFunctions = `
 # portal_token [ROLE] prints a session token of the demo organization, valid for 60 seconds. ROLE: member, admin (default) or owner.
 portal_token() { curl -s "$IDENTITY/token" --json "{\"org\":\"%s\",\"role\":\"${1:-admin}\"}" | field token; }
@@ -61,7 +61,7 @@ func (r ready) write(dir string) error {
 	return writeJSON(filepath.Join(dir, "ready.json"), r)
 }
 
-// remove removes both files: nothing serves at their addresses any more.
+// remove removes both files: no program serves at their addresses any more.
 func remove(dir string) error {
 	for _, name := range []string{"ready.json", "env"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
@@ -79,8 +79,8 @@ func writeJSON(file string, v any) error {
 	return replace(file, append(text, '\n'))
 }
 
-// replace gives a file its content in one step: a reader finds the whole file or none, even if this process is killed meanwhile.
-// Only the user may read it, because it holds keys.
+// replace writes a file atomically: a reader finds the whole file or none, even if this process is killed meanwhile. Only the user may read
+// it, because it contains keys.
 func replace(file string, content []byte) error {
 	if err := os.WriteFile(file+".new", content, 0o600); err != nil {
 		return err

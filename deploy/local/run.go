@@ -20,7 +20,7 @@ import (
 const (
 	// stopTimeout bounds how long each program may take to end.
 	stopTimeout = 15 * time.Second
-	// addressAttempts is how many sets of addresses are tried if other programs take ports of them.
+	// addressAttempts bounds the attempts to choose addresses if other programs take their ports.
 	addressAttempts = 3
 )
 
@@ -61,7 +61,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	// The signal that ends ctx must not cut the orderly stop short.
+	// The signal that ends ctx must not interrupt the orderly stop.
 	ending := context.WithoutCancel(ctx)
 	defer func() { err = errors.Join(err, s.Close(ending)) }()
 	if elsewhere := s.PostgresElsewhere(); elsewhere != "" {
@@ -102,7 +102,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	return f.serve(ctx, s, say.logTo(log))
 }
 
-// fleet is what runs besides PostgreSQL and Redis: the identity provider, control and the edges.
+// fleet holds everything except PostgreSQL and Redis: the identity provider, control and the edges.
 type fleet struct {
 	identity *identity
 	listener net.Listener // of the identity provider, until it serves
@@ -186,7 +186,7 @@ func (f *fleet) start(ctx context.Context, program string, at *reservation, star
 	return nil
 }
 
-// serve returns when ctx ends or the identity provider fails, and nothing is being restarted any more.
+// serve returns when ctx ends or the identity provider fails, and all restarts have ended.
 func (f *fleet) serve(ctx context.Context, s *stack.Stack, log func(string, ...any)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return f.identity.serve(ctx, f.listener) })
@@ -220,7 +220,7 @@ func (f *fleet) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// folder is where everything is stored: RUN_DIR, or .run.
+// folder returns the folder for all files: RUN_DIR, or .run.
 func folder() (string, error) {
 	dir := os.Getenv("RUN_DIR")
 	if dir == "" {

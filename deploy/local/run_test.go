@@ -24,8 +24,8 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// TestRunRestartsWhatDies kills each server and program of a `make run`: all of them serve again at the same addresses. It then ends the
-// run and finds no file that says where everything is.
+// TestRunRestartsWhatDies kills each server and program of a `make run`: all of them must serve again at the same addresses. At the end of
+// the run, ready.json and env must be gone.
 func TestRunRestartsWhatDies(t *testing.T) {
 	testkit.Prove(t)
 	dir, err := os.MkdirTemp("", "deeplink-run-") // PostgreSQL's user cannot enter t.TempDir
@@ -98,7 +98,7 @@ func TestRunRestartsWhatDies(t *testing.T) {
 	}
 }
 
-// createLink runs a shell as the README does, and returns the path of the short URL, "" if control refuses.
+// createLink runs a shell as the README does, and returns the path of the short URL, "" if control rejects the request.
 func createLink(t *testing.T, dir string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", `. "$0/env" && curl -s "$API/links" -H "$AUTH" --json '{"path":"/a","fallbackUrl":"https://example.com/"}' | field url`, dir).Output()
@@ -133,11 +133,11 @@ func children(t *testing.T, executable string) (pids []int) {
 	for _, folder := range folders {
 		status, err := os.ReadFile(filepath.Join(folder, "status"))
 		if err != nil || !strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", os.Getpid())) {
-			continue // it has ended, or is no child
+			continue // it has ended, or is not a child
 		}
 		command, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
 		name, _, _ := strings.Cut(string(command), "\x00")
-		name, _, _ = strings.Cut(name, " ") // Redis writes its address after its name
+		name, _, _ = strings.Cut(name, " ") // Redis appends its address to its process name
 		if name != executable && filepath.Base(name) != executable {
 			continue
 		}
@@ -150,7 +150,7 @@ func children(t *testing.T, executable string) (pids []int) {
 	return pids
 }
 
-// await waits for a condition, for two minutes at most, and fails if the run ends before.
+// await waits up to two minutes for a condition, and fails if the run ends before.
 func await(t *testing.T, output *lockedBuffer, ended <-chan error, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !holds(); {
@@ -165,7 +165,7 @@ func await(t *testing.T, output *lockedBuffer, ended <-chan error, what string, 
 	}
 }
 
-// TestReservedAddressesAreHeld takes the place of another program that looks for a free port while control and edge are built.
+// TestReservedAddressesAreHeld plays another program that looks for a free port while control and edge are built.
 func TestReservedAddressesAreHeld(t *testing.T) {
 	t.Setenv("EDGE_ADDR", "127.0.0.1:0")
 	t.Setenv("CONTROL_ADDR", "127.0.0.1:0")
@@ -189,7 +189,7 @@ func TestReservedAddressesAreHeld(t *testing.T) {
 	}
 }
 
-// TestTakenPortIsToldFromOtherFailures: run chooses other addresses only if another program has the port.
+// TestTakenPortIsToldFromOtherFailures: run chooses other addresses only if another program has taken the port.
 func TestTakenPortIsToldFromOtherFailures(t *testing.T) {
 	t.Parallel()
 	taken, err := reserveFree()

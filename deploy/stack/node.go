@@ -11,7 +11,7 @@ import (
 	"deeplink/shared/devservers"
 )
 
-// readyTimeout bounds how long a program may take until it serves.
+// readyTimeout bounds how long a program may take until it is ready.
 const readyTimeout = 30 * time.Second
 
 // Node is a control or an edge that runs as a process.
@@ -21,12 +21,12 @@ type Node struct {
 	Addr, Admin string
 }
 
-// URL is the base address of what the node serves.
+// URL is the base address of the node.
 func (n *Node) URL() string { return "http://" + n.Addr }
 
-// StartControl starts a control on addr and waits until it is ready. Settings are environment variables, NAME=value; the last
-// of a name wins. Nodes stop without a drain delay: no balancer stands before them. There is no canary unless the settings say
-// otherwise: it would be counted in what is measured.
+// StartControl starts a control on addr and waits until it is ready. Settings are environment variables, NAME=value; for repeated names the
+// last one wins. Nodes stop without a drain delay, because there is no load balancer. The canary is off unless the settings enable it,
+// because measurements would include it.
 func (s *Stack) StartControl(ctx context.Context, addr string, settings ...string) (*Node, error) {
 	node, err := s.LaunchControl(addr, settings...)
 	if err != nil {
@@ -84,7 +84,7 @@ func (n *Node) readyOrKilled(ctx context.Context) error {
 	return nil
 }
 
-// Ready waits until the node says that it is ready, for 30 s at most. It fails at once when the process ends.
+// Ready waits up to 30 s until the node is ready. It fails at once when the process ends.
 func (n *Node) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

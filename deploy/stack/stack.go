@@ -1,5 +1,5 @@
-// Package stack runs a whole Deeplink on one machine: a private PostgreSQL and Redis, migrated, with the least-privileged
-// roles, and any number of controls and edges as real processes. It serves `make run` and the bench, never production.
+// Package stack runs a whole Deeplink on one machine: a private PostgreSQL and Redis, migrated, with the least-privileged roles, and any
+// number of controls and edges as real processes. It is for `make run` and bench, never for production.
 package stack
 
 import (
@@ -20,9 +20,9 @@ import (
 	"deeplink/shared/devservers"
 )
 
-// Options say what a stack is made of.
+// Options configure a stack.
 type Options struct {
-	// Dir holds the servers' data and logs, and the keys of match tokens. What is there is used again.
+	// Dir holds the servers' data and logs, and the keys of match tokens. Existing content is reused.
 	Dir string
 	// Bin is the folder of the programs, as [Build] fills it.
 	Bin string
@@ -30,15 +30,15 @@ type Options struct {
 	Durable bool
 	// LinkBase is LINK_BASE_URL of every program.
 	LinkBase string
-	// Output takes what the programs write. It must be safe for concurrent use.
+	// Output receives the output of the programs. It must be safe for concurrent use.
 	Output io.Writer
 }
 
-// Stack is a running Deeplink. Its methods may be called from several goroutines; Close must be the last.
+// Stack is a running Deeplink. Its methods are safe for concurrent use, except that Close must be the last.
 type Stack struct {
 	Postgres *devservers.Postgres
 	Redis    *devservers.Redis
-	// Owner reaches the database as its owner, Control and Edge as the login roles of the programs.
+	// Owner is the URL of the database as its owner, Control and Edge as the login roles of the programs.
 	Owner, Control, Edge string
 
 	tokenKeys string // MATCH_TOKEN_KEYS of every edge
@@ -52,8 +52,8 @@ const (
 	loginSuffix = "_login"
 )
 
-// Build compiles control and edge into dir, from the module that the working directory belongs to. flags are flags of go build,
-// usually none: then it links the programs that [devservers.Build] keeps.
+// Build compiles control and edge into dir, from the module of the working directory. flags are flags of go build, usually none: then it
+// links the programs that [devservers.Build] keeps.
 func Build(ctx context.Context, dir string, flags ...string) error {
 	if len(flags) == 0 {
 		return linkPrograms(ctx, dir)
@@ -90,7 +90,7 @@ func linkPrograms(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Open starts the servers and brings the database up to date. The caller closes what it returns.
+// Open starts the servers and migrates the database. The caller closes the result.
 func Open(ctx context.Context, options Options) (*Stack, error) {
 	s := &Stack{options: options}
 	if err := s.open(ctx); err != nil {
@@ -99,7 +99,7 @@ func Open(ctx context.Context, options Options) (*Stack, error) {
 	return s, nil
 }
 
-// open leaves it to Close to stop what runs when it fails.
+// When open fails, Close stops what runs.
 func (s *Stack) open(ctx context.Context) (err error) {
 	if s.Postgres, err = devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: postgresDir(s.options), Durable: s.options.Durable}); err != nil {
 		return err
@@ -123,14 +123,14 @@ func (s *Stack) open(ctx context.Context) (err error) {
 	return err
 }
 
-// Use makes dir the folder of all programs that are started from now on. No other method may run meanwhile.
+// Use makes dir the folder of programs that start from now on. It is not safe for concurrent use.
 func (s *Stack) Use(dir string) { s.options.Bin = dir }
 
-// ServeLinksAt makes a base address LINK_BASE_URL of all programs that are started from now on. No other method may run meanwhile.
+// ServeLinksAt sets LINK_BASE_URL of programs that start from now on. It is not safe for concurrent use.
 func (s *Stack) ServeLinksAt(linkBase string) { s.options.LinkBase = linkBase }
 
-// PostgresElsewhere returns the folder of Postgres's data when it is not in that of the options, because PostgreSQL's user cannot
-// reach it there, and "" otherwise.
+// PostgresElsewhere returns the folder of Postgres's data if it is not in the folder of the options, because PostgreSQL's user cannot reach
+// that, and "" otherwise.
 func (s *Stack) PostgresElsewhere() string {
 	if inside, err := filepath.Abs(postgresDir(s.options)); err == nil && inside == s.Postgres.Dir {
 		return ""
@@ -140,7 +140,7 @@ func (s *Stack) PostgresElsewhere() string {
 
 func postgresDir(options Options) string { return filepath.Join(options.Dir, "postgres") }
 
-// Close stops the servers. Programs must have been stopped before.
+// Close stops the servers. The programs must have been stopped before.
 func (s *Stack) Close(ctx context.Context) error {
 	var errs []error
 	if s.Redis != nil {
@@ -176,7 +176,7 @@ func (s *Stack) createDatabase(ctx context.Context) error {
 	return nil
 }
 
-// login makes the login role of a group role, with a new password each time, and returns the URL it connects with.
+// login creates the login role of a group role, with a new password each time, and returns its URL.
 func (s *Stack) login(ctx context.Context, group string) (string, error) {
 	conn, err := pgx.Connect(ctx, s.Owner)
 	if err != nil {
@@ -206,13 +206,12 @@ func (s *Stack) login(ctx context.Context, group string) (string, error) {
 	return u.String(), nil
 }
 
-// Operate runs an operator's command of control, such as "org", "list", as the role of databaseURL, and returns the JSON that
-// it prints.
+// Operate runs an operator's command of control, such as "org", "list", as the role of databaseURL, and returns the JSON that it prints.
 func (s *Stack) Operate(ctx context.Context, databaseURL string, arguments ...string) (json.RawMessage, error) {
 	return s.OperateThrough(ctx, databaseURL, s.Redis.URL(), arguments...)
 }
 
-// OperateThrough is Operate with another way to Redis.
+// OperateThrough is Operate with another Redis URL.
 func (s *Stack) OperateThrough(ctx context.Context, databaseURL, redisURL string, arguments ...string) (json.RawMessage, error) {
 	out, err := s.command(ctx, databaseURL, redisURL, arguments...).Output()
 	if err != nil {
@@ -225,7 +224,7 @@ func (s *Stack) OperateThrough(ctx context.Context, databaseURL, redisURL string
 	return out, nil
 }
 
-// Command returns an operator's command of control, as the role of control, not started: for what prints more than fits in memory.
+// Command returns an operator's command of control, as the role of control, without starting it: for output that does not fit in memory.
 func (s *Stack) Command(ctx context.Context, arguments ...string) *exec.Cmd {
 	return s.command(ctx, s.Control, s.Redis.URL(), arguments...)
 }
@@ -236,7 +235,7 @@ func (s *Stack) command(ctx context.Context, databaseURL, redisURL string, argum
 	return cmd
 }
 
-// environment is what a program gets to see: where its tools are, and its settings.
+// environment returns the environment of a program: PATH, HOME, LINK_BASE_URL and its settings.
 func (s *Stack) environment(settings ...string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "LINK_BASE_URL=" + s.options.LinkBase}, settings...)
 }

@@ -10,28 +10,28 @@ import (
 	"deeplink/shared/devservers"
 )
 
-// TestFailedOpenReturnsItsCause: its cleanup panicked once and hid the cause.
+// TestFailedOpenReturnsItsCause: the cleanup once panicked and hid the cause.
 func TestFailedOpenReturnsItsCause(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if s, err := Open(ctx, Options{Dir: reachable(t)}); !errors.Is(err, context.Canceled) || s != nil {
-		t.Errorf("%v, %v, expected nothing and that the context is cancelled", s, err)
+		t.Errorf("%v, %v, expected nil and context.Canceled", s, err)
 	}
 }
 
-// TestFailedOpenLeavesNoServer: without a control the migration fails while the servers run.
+// TestFailedOpenLeavesNoServer: without the program control, the migration fails while the servers run.
 func TestFailedOpenLeavesNoServer(t *testing.T) {
 	t.Parallel()
 	dir := reachable(t)
 	if s, err := Open(t.Context(), Options{Dir: dir, Bin: filepath.Join(dir, "none")}); !errors.Is(err, os.ErrNotExist) || s != nil {
-		t.Errorf("%v, %v, expected nothing and that there is no control", s, err)
+		t.Errorf("%v, %v, expected nil and a missing program", s, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "postgres", "data", "PG_VERSION")); err != nil {
-		t.Fatalf("Postgres was not even made: %v", err)
+		t.Fatalf("Postgres was not created: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "postgres", "data", "postmaster.pid")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Postgres runs on: %v", err)
+		t.Errorf("Postgres still runs: %v", err)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestPostgresIsElsewhereOnlyOutsideTheFolder(t *testing.T) {
 	}
 }
 
-// reachable returns a folder that PostgreSQL's user can reach; that of t.TempDir is closed to it when the tests run as root.
+// reachable returns a folder that PostgreSQL's user can reach; it cannot reach t.TempDir when the tests run as root.
 func reachable(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "deeplink-stack-")

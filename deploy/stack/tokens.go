@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// readOrMakeTokenKeys returns the MATCH_TOKEN_KEYS that file holds, and a new key on the first start: tokens outlive restarts. To
-// change the key, put a new one and a comma before it.
+// readOrMakeTokenKeys returns the MATCH_TOKEN_KEYS in file, and creates a key on the first start: tokens stay valid across restarts. To
+// replace the key, insert a new one and a comma before it.
 func readOrMakeTokenKeys(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	switch {
@@ -20,11 +20,11 @@ func readOrMakeTokenKeys(file string) (string, error) {
 		return "", fmt.Errorf("read the keys of match tokens: %w", err)
 	}
 	var key [32]byte
-	rand.Read(key[:]) // never fails, by its contract
+	rand.Read(key[:]) // documented never to fail
 	keys := hex.EncodeToString(key[:])
-	// In one step: a file that was cut short would not be a key.
+	// Atomically: a truncated file would be no valid key.
 	if err := os.WriteFile(file+".new", []byte(keys+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("keep the key of match tokens: %w", err)
+		return "", fmt.Errorf("store the key of match tokens: %w", err)
 	}
 	return keys, os.Rename(file+".new", file)
 }

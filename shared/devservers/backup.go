@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Backup makes a copy of the running server in the folder dir (pg_basebackup), which [StartPostgres] starts as a server of its own. With
-// standby it follows this one then, by that name, until it is promoted. The folder must be one that the server's user can reach.
+// Backup copies the running server to the folder dir (pg_basebackup), from which [StartPostgres] starts a separate server. With standby,
+// that server follows this one under that name until it is promoted. The server's user must be able to reach the folder.
 func (p *Postgres) Backup(ctx context.Context, dir, standby string) error {
 	c := p.cluster
 	c.dir = dir
@@ -17,7 +17,7 @@ func (p *Postgres) Backup(ctx context.Context, dir, standby string) error {
 		return fmt.Errorf("make the folder of a backup: %w", err)
 	}
 	if err := c.keepPassword(p.cluster.password); err != nil {
-		return fmt.Errorf("keep the password of a backup: %w", err)
+		return fmt.Errorf("store the password of a backup: %w", err)
 	}
 	connection := p.URL()
 	if standby != "" {
@@ -30,13 +30,14 @@ func (p *Postgres) Backup(ctx context.Context, dir, standby string) error {
 	return c.run(ctx, "pg_basebackup", arguments...)
 }
 
-// Follow makes the stopped server, whose data it drops, a standby of another one of the same superuser, by that name, and starts it.
+// Follow makes the stopped server, whose data it deletes, a standby of another server with the same superuser, under that name, and starts
+// it.
 func (p *Postgres) Follow(ctx context.Context, primary *Postgres, standby string) error {
 	p.mu.Lock()
 	running := p.child.running()
 	p.mu.Unlock()
 	if running {
-		return errors.New("follow another PostgreSQL: it runs")
+		return errors.New("follow another PostgreSQL: the server is running")
 	}
 	if err := os.RemoveAll(p.cluster.data()); err != nil {
 		return err
@@ -47,13 +48,13 @@ func (p *Postgres) Follow(ctx context.Context, primary *Postgres, standby string
 	return p.Start(ctx)
 }
 
-// SetBack puts the data of the stopped server back to what is in a folder that Backup made, which stays as it is. To PostgreSQL that is a
-// crash at the time of the backup: no new timeline begins.
+// SetBack replaces the data of the stopped server with those in a folder that Backup created, which stays unchanged. To PostgreSQL that is
+// a crash at the time of the backup: no new timeline begins.
 func (p *Postgres) SetBack(dir string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.child.running() {
-		return errors.New("set back PostgreSQL: it runs")
+		return errors.New("set back PostgreSQL: the server is running")
 	}
 	if err := os.RemoveAll(p.cluster.data()); err != nil {
 		return err
@@ -64,7 +65,7 @@ func (p *Postgres) SetBack(dir string) error {
 	return p.cluster.ownData()
 }
 
-// Promote makes the running standby a primary, and returns when it takes writes.
+// Promote makes the running standby a primary, and returns when it accepts writes.
 func (p *Postgres) Promote(ctx context.Context) error {
 	return p.cluster.run(ctx, "pg_ctl", "promote", "--pgdata", p.cluster.data(), "--wait")
 }

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// child is a running process that dies with this one.
+// child is a running process that dies with this process.
 type child struct {
 	process *os.Process
 	exited  chan struct{} // closed when the process has been reaped
-	exit    string        // how it ended; to be read after exited
+	exit    string        // how it ended; read it only after exited is closed
 }
 
-// spawn starts cmd in a process group of its own, so that the terminal's Ctrl-C does not reach it. The kernel sends it
-// orphaned when this process ends in whatever way.
+// spawn starts cmd in its own process group, so that the terminal's Ctrl-C does not reach it. The kernel sends it the signal orphaned when
+// this process ends, for any reason.
 func spawn(cmd *exec.Cmd, orphaned syscall.Signal) (*child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -28,7 +28,7 @@ func spawn(cmd *exec.Cmd, orphaned syscall.Signal) (*child, error) {
 	c := &child{exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The signal is sent when the thread that forked ends, so that thread has to wait for the child.
+		// The signal is sent when the thread that forked ends, so that thread must wait for the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -37,7 +37,7 @@ func spawn(cmd *exec.Cmd, orphaned syscall.Signal) (*child, error) {
 		if err != nil {
 			return
 		}
-		// How it ended is in ProcessState, whatever Wait returns.
+		// ProcessState has the result, whatever Wait returns.
 		_ = cmd.Wait()
 		c.exit = cmd.ProcessState.String()
 		close(c.exited)
@@ -48,7 +48,7 @@ func spawn(cmd *exec.Cmd, orphaned syscall.Signal) (*child, error) {
 	return c, nil
 }
 
-// wait waits for a process that was told to end, and kills it when ctx ends or limit has passed.
+// wait waits for a process that was told to stop, and kills it when ctx ends or limit has passed.
 func (c *child) wait(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -64,7 +64,7 @@ func (c *child) wait(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// signal does nothing to a process that has ended.
+// signal does nothing if the process has ended.
 func (c *child) signal(signal syscall.Signal) error {
 	if err := c.process.Signal(signal); !errors.Is(err, os.ErrProcessDone) {
 		return err

@@ -19,19 +19,19 @@ import (
 
 const superuser = "postgres"
 
-// cluster is a folder of PostgreSQL's: data, password and log, with the programs that fit the data.
+// cluster is a folder with PostgreSQL's data, password and log, and the programs that match the data.
 type cluster struct {
 	dir      string
 	bin      string
 	password string
-	owner    *syscall.Credential // nil: this process's own user
+	owner    *syscall.Credential // nil: the current user
 }
 
 func (c cluster) data() string         { return filepath.Join(c.dir, "data") }
 func (c cluster) log() string          { return filepath.Join(c.dir, "postgres.log") }
 func (c cluster) passwordFile() string { return filepath.Join(c.dir, "password") }
 
-// openCluster makes what is missing in dir.
+// openCluster creates what is missing in dir.
 func openCluster(ctx context.Context, dir string, durable bool) (cluster, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -67,7 +67,7 @@ func openCluster(ctx context.Context, dir string, durable bool) (cluster, error)
 	return c, truncate(c.log())
 }
 
-// unprivileged returns the user that PostgreSQL runs as when this process is root's.
+// unprivileged returns the user that PostgreSQL runs as if the current user is root.
 func unprivileged() (*syscall.Credential, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		account, err := user.Lookup(name)
@@ -87,8 +87,8 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres")
 }
 
-// settle makes the folder and gives it to its owner. When the owner cannot reach it, because a folder above is closed,
-// the cluster moves to one under /var/lib that is always the same for the same dir.
+// settle creates the folder and gives it to its owner. If the owner cannot reach it, because a parent folder is closed, the cluster moves
+// to a folder under /var/lib that depends only on dir.
 func (c *cluster) settle() error {
 	err := c.own()
 	if !errors.Is(err, fs.ErrPermission) || c.owner == nil {
@@ -99,7 +99,7 @@ func (c *cluster) settle() error {
 	return c.own()
 }
 
-// own makes the folder and returns fs.ErrPermission when its owner cannot enter it.
+// own creates the folder and returns fs.ErrPermission if its owner cannot enter it.
 func (c *cluster) own() error {
 	if err := os.MkdirAll(filepath.Dir(c.dir), 0o755); err != nil {
 		return err
@@ -120,8 +120,8 @@ func (c *cluster) own() error {
 	return cmd.Run()
 }
 
-// binaries returns the folder of PostgreSQL's programs: those of the given major version, or the newest when it is
-// empty. Debian does not put them on the PATH.
+// binaries returns the folder of PostgreSQL's programs: those of the given major version, or the newest if it is empty. Debian does not add
+// it to PATH.
 func binaries(version string) (string, error) {
 	pattern := "/usr/lib/postgresql/*/bin/postgres"
 	if version != "" {
@@ -146,14 +146,14 @@ func binaries(version string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find PostgreSQL %s: %w", version, err)
 	}
-	// A link elsewhere, as packagers put on the PATH, does not have initdb in the same directory.
+	// A symbolic link, which packagers put into PATH, does not have initdb in the same directory.
 	if program, err = filepath.EvalSymlinks(program); err != nil {
 		return "", err
 	}
 	return filepath.Dir(program), nil
 }
 
-// command returns a program of PostgreSQL's that runs as the owner, with nothing of this process's environment.
+// command returns a program of PostgreSQL that runs as the owner, without the environment of this process.
 func (c cluster) command(name string, arguments ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.bin, name), arguments...)
 	cmd.Dir = c.dir
@@ -162,8 +162,8 @@ func (c cluster) command(name string, arguments ...string) *exec.Cmd {
 	return cmd
 }
 
-// initialize makes the data beside their place and moves them in when they are complete, so that a crash in between
-// leaves nothing that looks like data.
+// initialize creates the data in a temporary folder and renames it when it is complete, so that a crash leaves nothing that looks like
+// data.
 func (c cluster) initialize(ctx context.Context, durable bool) error {
 	if err := c.makePassword(); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (c cluster) initialize(ctx context.Context, durable bool) error {
 	return os.Rename(unfinished, c.data())
 }
 
-// ownData gives the data to their owner and closes them to everybody else.
+// ownData gives the data to their owner and denies access to all other users.
 func (c cluster) ownData() error {
 	return filepath.WalkDir(c.data(), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -202,7 +202,7 @@ func (c cluster) ownData() error {
 	})
 }
 
-// run runs a program of PostgreSQL's to its end, within startTimeout.
+// run runs a program of PostgreSQL to its end, within startTimeout.
 func (c cluster) run(ctx context.Context, name string, arguments ...string) error {
 	cmd := c.command(name, arguments...)
 	var output bytes.Buffer

@@ -117,9 +117,9 @@ func await(ctx context.Context, c *child, answers func(context.Context) error) e
 		}
 		select {
 		case <-c.exited:
-			return fmt.Errorf("it ended at once: %s", c.exit)
+			return fmt.Errorf("it exited at startup: %s", c.exit)
 		case <-ctx.Done():
-			return fmt.Errorf("it does not answer: %w", err)
+			return fmt.Errorf("it does not respond: %w", err)
 		case <-poll.C:
 		}
 	}
@@ -128,7 +128,7 @@ func await(ctx context.Context, c *child, answers func(context.Context) error) e
 // truncate makes an empty log file, so that logs do not grow from one use of a folder to the next.
 func truncate(path string) error {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		return fmt.Errorf("make a log: %w", err)
+		return fmt.Errorf("create a log: %w", err)
 	}
 	return nil
 }

@@ -17,11 +17,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// holderFolder is the variable that turns this test binary into a program which starts both servers in the folder it
-// names, prints their processes and waits to be killed.
+// holderFolder is the variable that turns this test binary into a program that starts both servers in the folder that it names, prints
+// their processes and waits to be killed.
 const holderFolder = "DEEPLINK_DAEMON_HOLDER"
 
-// patient bounds the wait for what should be soon, on a busy machine.
+// patient bounds waits for things that happen soon, on a busy machine.
 const patient = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -76,12 +76,12 @@ func TestServersEndWithTheirParentProcess(t *testing.T) {
 			_, scanned := fmt.Sscan(line, &postgres, &redis)
 			backends, listed := childrenOf(postgres)
 			if err := errors.Join(holder.Process.Kill(), scanned, listed); err != nil {
-				t.Fatalf("the holder said %q: %v", line, err)
+				t.Fatalf("the holder printed %q: %v", line, err)
 			}
 			if len(backends) == 0 {
 				t.Error("PostgreSQL had no processes")
 			}
-			_ = holder.Wait() // killed
+			_ = holder.Wait() // by Kill
 			for _, pid := range append(backends, postgres, redis) {
 				within(t, func() bool { return gone(pid) }, fmt.Sprintf("process %d ends", pid))
 			}
@@ -89,7 +89,7 @@ func TestServersEndWithTheirParentProcess(t *testing.T) {
 	}
 }
 
-// gone reports whether a process has ended, even if its parent has not waited for it yet.
+// gone reports whether a process has ended, even if its parent has not reaped it yet.
 func gone(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -103,7 +103,7 @@ func TestServersIgnoreTheTerminalsSignals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if group == syscall.Getpgrp() {
-		t.Errorf("the server is in process group %d, as the test is", group)
+		t.Errorf("the server is in the test's process group, %d", group)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestFreePortReturnsEachPortOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seen[port] || port < lowestPort || port > highestPort {
-			t.Fatalf("port %d came twice or is out of range", port)
+			t.Fatalf("port %d was returned twice or is out of range", port)
 		}
 		seen[port] = true
 	}
@@ -142,7 +142,7 @@ func TestTakenPortIsReplacedOnlyIfItWasChosenByUs(t *testing.T) {
 	err = withPort(&port, func() error {
 		tried = append(tried, port)
 		if len(tried) == 1 {
-			port = busy // as if somebody had been faster
+			port = busy // as if another process had taken the port first
 			return failure
 		}
 		return nil
@@ -159,7 +159,7 @@ func TestTakenPortIsReplacedOnlyIfItWasChosenByUs(t *testing.T) {
 
 	calls, port = 0, 0
 	if err := withPort(&port, func() error { calls++; return failure }); !errors.Is(err, failure) || calls != 1 {
-		t.Errorf("failure that is not the port's: %d calls, %v", calls, err)
+		t.Errorf("failure unrelated to the port: %d calls, %v", calls, err)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestParseStatReadsNameAndParent(t *testing.T) {
 	}
 }
 
-// folder returns one that PostgreSQL's user can reach; that of t.TempDir is closed to it when the tests run as root.
+// folder returns a folder that PostgreSQL's user can reach; it cannot reach t.TempDir when the tests run as root.
 func folder(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "deeplink-devservers-")
@@ -197,17 +197,17 @@ func folder(t *testing.T) string {
 	return folder
 }
 
-// within repeats a condition until it holds.
+// within polls a condition until it holds.
 func within(t *testing.T, condition func() bool, expected string) {
 	t.Helper()
 	for deadline := time.Now().Add(patient); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", expected)
+			t.Fatalf("timed out waiting for: %s", expected)
 		}
 	}
 }
 
-// TestFreeAddrReturnsDifferentPortsToDifferentProcesses: not even while no server listens on it, before its server starts or while that server is down.
+// A port stays reserved even while no server listens on it: before its server starts, or while that server is down.
 func TestFreeAddrReturnsDifferentPortsToDifferentProcesses(t *testing.T) {
 	t.Parallel()
 	port, err := freePort()

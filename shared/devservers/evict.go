@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// evict ends what still runs on the data: processes of a server that was killed a moment ago, or a server that somebody
-// else started there.
+// evict ends processes that still run on the data: those of a server that was killed a moment ago, or of a server that another process
+// started there.
 func (c cluster) evict() error {
 	for started := time.Now(); ; time.Sleep(startPoll) {
 		left, err := c.left()
@@ -26,21 +26,21 @@ func (c cluster) evict() error {
 		signal := syscall.SIGQUIT
 		switch waited := time.Since(started); {
 		case waited > 2*killTimeout:
-			return fmt.Errorf("processes %v do not end", left)
+			return fmt.Errorf("processes %v did not end", left)
 		case waited > killTimeout:
-			// It is frozen, or too ill to hear anything else.
+			// The process may be stopped, or unable to handle other signals.
 			signal = syscall.SIGKILL
 		}
 		for _, pid := range left {
-			if err := tell(pid, signal); err != nil {
+			if err := signalIfAlive(pid, signal); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// left returns the processes that run PostgreSQL on these data. Their name and their folder tell them from a stranger
-// that has the number in an old postmaster.pid.
+// left returns the processes that run PostgreSQL on these data. Their names and their folders distinguish them from an unrelated process
+// with the PID of an old postmaster.pid.
 func (c cluster) left() ([]int, error) {
 	data, err := filepath.EvalSymlinks(c.data())
 	if err != nil {
@@ -59,8 +59,8 @@ func (c cluster) left() ([]int, error) {
 	return left, nil
 }
 
-// unlock removes a postmaster.pid whose number a stranger has now: PostgreSQL would take it for a running server. Any
-// other old one it recognizes by itself.
+// unlock removes a postmaster.pid whose PID now belongs to an unrelated process: PostgreSQL would take that for a running server.
+// PostgreSQL itself recognizes other stale files.
 func (c cluster) unlock() error {
 	lock := filepath.Join(c.data(), "postmaster.pid")
 	text, err := os.ReadFile(lock)
@@ -78,8 +78,8 @@ func (c cluster) unlock() error {
 	return os.Remove(lock)
 }
 
-// tell sends a signal to a process that may be gone by now.
-func tell(pid int, signal syscall.Signal) error {
+// signalIfAlive sends a signal to a process that may have ended.
+func signalIfAlive(pid int, signal syscall.Signal) error {
 	if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("signal process %d: %w", pid, err)
 	}

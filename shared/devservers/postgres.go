@@ -15,20 +15,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PostgresOptions say how a PostgreSQL server runs.
+// PostgresOptions configure a PostgreSQL server.
 type PostgresOptions struct {
-	// Dir holds the data, the superuser's password and the log. What is missing is made; what is there is used again.
+	// Dir holds the data, the superuser's password and the log. Missing parts are created; existing ones are reused.
 	Dir string
-	// Port 0 stands for a free one.
+	// Port 0 stands for a free port.
 	Port int
-	// Durable data survive a power failure. Without it they survive the death of the server only, which is faster.
+	// Durable data survive a power failure. Otherwise they survive only the death of the server, which is faster.
 	Durable bool
 }
 
-// Postgres is a private PostgreSQL server. Its methods may be called from several goroutines.
+// Postgres is a private PostgreSQL server. Its methods are safe for concurrent use.
 type Postgres struct {
-	// Dir is where the data are: the folder of the options, or, when that cannot be reached by the unprivileged user
-	// which the server has to run as, one under /var/lib that belongs to it.
+	// Dir is the folder of the data: that of the options or, if the unprivileged user of the server cannot reach it, one under /var/lib
+	// that belongs to that user.
 	Dir string
 
 	cluster cluster
@@ -39,8 +39,8 @@ type Postgres struct {
 	child *child
 }
 
-// StartPostgres starts a server, with its data made first if there are none, and returns when it answers. A server that
-// a process before this one left behind on the same data is ended first.
+// StartPostgres starts a server, after creating its data if there are none, and returns when it responds. It first ends a server that an
+// earlier process left on the same data.
 func StartPostgres(ctx context.Context, options PostgresOptions) (*Postgres, error) {
 	c, err := openCluster(ctx, options.Dir, options.Durable)
 	if err != nil {
@@ -53,7 +53,7 @@ func StartPostgres(ctx context.Context, options PostgresOptions) (*Postgres, err
 	return p, nil
 }
 
-// URL returns the address of the database "postgres" as its superuser, password included.
+// URL returns the URL of the database "postgres" as its superuser, including the password.
 func (p *Postgres) URL() string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -65,19 +65,19 @@ func (p *Postgres) URL() string {
 	return u.String()
 }
 
-// Addr returns host and port. It is the same after every Start.
+// Addr returns host and port. They stay the same across restarts.
 func (p *Postgres) Addr() string {
 	return loopback(p.port)
 }
 
-// Exited returns a channel that is closed when the process that runs now has ended.
+// Exited returns a channel that is closed when the current process has ended.
 func (p *Postgres) Exited() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child.exited
 }
 
-// Start starts a server that was stopped, on the port and data it had. It does nothing to one that runs.
+// Start starts a stopped server, with its former port and data. It does nothing if the server runs.
 func (p *Postgres) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,12 +94,12 @@ func (p *Postgres) Start(ctx context.Context) error {
 	defer log.Close()
 	cmd := p.cluster.command("postgres", p.arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// SIGQUIT, because it ends all of the server's processes at once, whatever they are doing.
+	// SIGQUIT ends all of the server's processes at once, whatever their state.
 	c, err := spawn(cmd, syscall.SIGQUIT)
 	if err != nil {
 		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
-	// Only this server knows the password, so no other server on the port can pass for it.
+	// Only this server knows the password, so another server on the port cannot be mistaken for it.
 	if err := await(ctx, c, p.answers); err != nil {
 		_ = c.signal(syscall.SIGQUIT)
 		_ = c.wait(context.WithoutCancel(ctx), killTimeout)
@@ -118,12 +118,12 @@ func (p *Postgres) arguments() []string {
 		"max_connections=300",
 	}
 	if p.durable {
-		// Ids of events are random, so each new one changes some page of a large index. At the defaults (128 MB, 1 GB) pages are written
-		// out to make room, and logged whole after checkpoints that come twice a minute: five million ids make Postgres work a quarter
-		// more for each event and log two thirds more. `bench events fill` tells.
+		// Event ids are random, so each new one changes some page of a large index. With the defaults (128 MB, 1 GB) Postgres evicts such
+		// pages, and logs them in full after checkpoints, which happen twice a minute: with five million ids, each event costs a quarter
+		// more CPU time and two thirds more WAL. `prove drills events fill` shows it.
 		settings = append(settings, "shared_buffers=1GB", "max_wal_size=4GB")
 	} else {
-		// Not synchronous_commit: without it a commit is lost when the server dies, as it does in tests.
+		// Not synchronous_commit: without it a commit is lost when the server dies, which tests cause.
 		settings = append(settings, "fsync=off", "full_page_writes=off")
 	}
 	arguments := []string{"-D", p.cluster.data()}
@@ -143,13 +143,13 @@ func (p *Postgres) answers(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// Stop ends the server in order: clients are disconnected and the data are written out. After 30 s or the end of ctx it
-// is killed, which costs the next start a recovery and loses nothing.
+// Stop ends the server in order: it disconnects clients and writes out the data. After 30 s or the end of ctx it is killed; the next start
+// then needs a recovery, but no data are lost.
 func (p *Postgres) Stop(ctx context.Context) error {
 	return p.end(ctx, syscall.SIGINT, stopTimeout)
 }
 
-// StopImmediate ends the server without writing anything out, as a crash would.
+// StopImmediate ends the server without writing out data, as a crash would.
 func (p *Postgres) StopImmediate() error {
 	return p.end(context.Background(), syscall.SIGQUIT, killTimeout)
 }
@@ -161,7 +161,7 @@ func (p *Postgres) Kill() error {
 	if !p.child.running() {
 		return nil
 	}
-	// Stopped first, so that none is born or answers in between.
+	// Stop the processes first, so that none forks or responds in between.
 	if err := errors.Join(p.signalAll(syscall.SIGSTOP), p.signalAll(syscall.SIGKILL)); err != nil {
 		return err
 	}
@@ -174,8 +174,7 @@ func (p *Postgres) Restart(ctx context.Context) error {
 	return errors.Join(p.Stop(ctx), p.Start(ctx))
 }
 
-// Pause freezes the server with all of its processes: connections stay open, new ones are accepted by the kernel, and
-// nothing answers.
+// Pause freezes all processes of the server: connections stay open, the kernel accepts new ones, but there is no response.
 func (p *Postgres) Pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,15 +203,15 @@ func (p *Postgres) end(ctx context.Context, signal syscall.Signal, limit time.Du
 	if err := p.child.signal(signal); err != nil {
 		return err
 	}
-	// A paused process does not hear the signal otherwise.
+	// A paused process does not handle other signals.
 	if err := p.signalAll(syscall.SIGCONT); err != nil {
 		return err
 	}
 	return p.child.wait(ctx, limit)
 }
 
-// CrashBackend kills one backend of the server, whereupon the others end, and the server recovers as from a crash without having been
-// started again.
+// CrashBackend kills one backend of the server. PostgreSQL then ends the others and recovers as after a crash, without a restart of the
+// server.
 func (p *Postgres) CrashBackend(pid uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,10 +225,10 @@ func (p *Postgres) CrashBackend(pid uint32) error {
 	if !slices.Contains(children, int(pid)) {
 		return fmt.Errorf("crash a backend: %d is none of this server", pid)
 	}
-	return tell(int(pid), syscall.SIGKILL)
+	return signalIfAlive(int(pid), syscall.SIGKILL)
 }
 
-// signalAll signals the postmaster and then its children: once it is stopped there will be no new ones.
+// signalAll signals the postmaster first and then its children: a stopped postmaster creates no new ones.
 func (p *Postgres) signalAll(signal syscall.Signal) error {
 	if err := p.child.signal(signal); err != nil {
 		return err
@@ -239,7 +238,7 @@ func (p *Postgres) signalAll(signal syscall.Signal) error {
 		return fmt.Errorf("list PostgreSQL's processes: %w", err)
 	}
 	for _, pid := range children {
-		if err := tell(pid, signal); err != nil {
+		if err := signalIfAlive(pid, signal); err != nil {
 			return err
 		}
 	}

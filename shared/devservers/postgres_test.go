@@ -118,20 +118,20 @@ func TestPostgresKeepsPortAndDataHoweverItEnds(t *testing.T) {
 	for name, end := range ends {
 		execute(t, server, "insert into kept values (1)")
 		rows++
-		// A client that stays connected must not hold the server.
+		// A client that stays connected must not delay the stop.
 		open(t, server.URL())
 		began := time.Now()
 		if err := end(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if took := time.Since(began); took > stopTimeout/2 {
-			t.Errorf("%s: it took %s", name, took)
+			t.Errorf("%s: took %s", name, took)
 		}
 		if err := server.Start(t.Context()); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if server.URL() != address {
-			t.Errorf("%s: it came back as %s, not %s", name, server.URL(), address)
+			t.Errorf("%s: restarted as %s, not %s", name, server.URL(), address)
 		}
 		expect(t, server, "select count(*)::text from kept", strconv.Itoa(rows))
 	}
@@ -139,7 +139,7 @@ func TestPostgresKeepsPortAndDataHoweverItEnds(t *testing.T) {
 
 func TestFolderIsReused(t *testing.T) {
 	t.Parallel()
-	// Longer than the path of a socket may be.
+	// Longer than the maximum path of a socket.
 	folder := filepath.Join(folder(t), strings.Repeat("long", 20), strings.Repeat("long", 20))
 	first := startPostgres(t, PostgresOptions{Dir: folder})
 	execute(t, first, "create table kept (id int)")
@@ -177,7 +177,7 @@ func TestPausedPostgresKeepsConnectionsAndRespondsAfterResume(t *testing.T) {
 	go func() { answers <- server.answers(t.Context()) }()
 	select {
 	case err := <-answers:
-		t.Errorf("while paused it answers: %v", err)
+		t.Errorf("response while paused: %v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
 	if err := server.Resume(); err != nil {
@@ -190,7 +190,7 @@ func TestPausedPostgresKeepsConnectionsAndRespondsAfterResume(t *testing.T) {
 				t.Errorf("after the pause: %v", err)
 			}
 		case <-time.After(patient):
-			t.Fatal("after the pause it does not answer")
+			t.Fatal("no response after the pause")
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestOrphanedPostmasterIsEnded(t *testing.T) {
 			if err := server.Stop(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			// As if it were another process's child.
+			// As if another process had started it.
 			left := server.cluster.command("postgres", server.arguments()...)
 			if err := left.Start(); err != nil {
 				t.Fatal(err)
@@ -234,7 +234,7 @@ func TestOrphanedPostmasterIsEnded(t *testing.T) {
 			if frozen {
 				children, err := childrenOf(left.Process.Pid)
 				for _, pid := range append(children, left.Process.Pid) {
-					err = errors.Join(err, tell(pid, syscall.SIGSTOP))
+					err = errors.Join(err, signalIfAlive(pid, syscall.SIGSTOP))
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -244,7 +244,7 @@ func TestOrphanedPostmasterIsEnded(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(patient):
-				t.Fatal("the one that was left is still there")
+				t.Fatal("the orphaned server still runs")
 			}
 			expect(t, next, "select count(*)::text from kept", "0")
 		})
@@ -270,7 +270,7 @@ func TestForeignProcessWithTheOldPIDIsLeftAlone(t *testing.T) {
 	}
 	defer func() {
 		if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
-			t.Errorf("the stranger was ended: %v", err)
+			t.Errorf("the unrelated process was ended: %v", err)
 		}
 		stranger.Process.Kill()
 		stranger.Wait()
@@ -285,7 +285,7 @@ func TestForeignProcessWithTheOldPIDIsLeftAlone(t *testing.T) {
 func TestFolderThatPostgresCannotReachIsReplaced(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root has to run PostgreSQL as somebody else")
+		t.Skip("only root must run PostgreSQL as another user")
 	}
 	closed := folder(t)
 	if err := os.Chmod(closed, 0o700); err != nil {
@@ -324,9 +324,9 @@ func TestFailedStartLeavesNothingBehind(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := StartPostgres(gone, PostgresOptions{Dir: folder + "/other"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("when the caller gave up: %v", err)
+		t.Errorf("after the caller canceled: %v", err)
 	}
 	if left, err := server.cluster.left(); err != nil || len(left) != 0 {
-		t.Errorf("processes %v are left, %v", left, err)
+		t.Errorf("remaining processes: %v, %v", left, err)
 	}
 }

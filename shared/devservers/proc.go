@@ -17,7 +17,7 @@ type process struct {
 	name   string
 }
 
-// processes reads the process table. A process that ends meanwhile is left out.
+// processes reads the process table, without processes that end meanwhile.
 func processes() ([]process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -42,7 +42,7 @@ func processes() ([]process, error) {
 	return found, nil
 }
 
-// parseStat reads the name, which may hold spaces and brackets, and the parent from "pid (name) state parent …".
+// parseStat reads the name, which may contain spaces and brackets, and the parent from "pid (name) state parent …".
 func parseStat(stat []byte) (name string, parent int, err error) {
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || end < open {
@@ -56,8 +56,8 @@ func parseStat(stat []byte) (name string, parent int, err error) {
 	return string(stat[open+1 : end]), parent, err
 }
 
-// runsOn reports whether the process works in a folder or names it in its arguments. The former is not every user's to
-// know; the latter is, but PostgreSQL's own children overwrite theirs.
+// runsOn reports whether the process works in a folder or has it in its arguments. Not every user may read the former; the latter is
+// readable, but PostgreSQL's children overwrite theirs.
 func (p process) runsOn(folder string) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(p.pid))
 	if working, err := os.Readlink(filepath.Join(proc, "cwd")); err == nil && working == folder {

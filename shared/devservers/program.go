@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Program is one of our own programs as a child process: in a process group of its own, killed when this process ends.
+// Program is a Deeplink program as a child process: in its own process group, killed when this process ends.
 type Program struct {
 	child *child
 }
 
-// StartProgram starts the executable at path with exactly the environment given. What it writes goes to output, which must
-// be safe for use by another goroutine; when output is no file, Exited waits for all of it.
+// StartProgram starts the executable at path with exactly that environment. Its output goes to output, which must be safe for concurrent
+// use; if output is not a file, Exited waits for all of it.
 func StartProgram(path string, arguments, environment []string, output io.Writer) (*Program, error) {
 	cmd := exec.Command(path, arguments...)
 	cmd.Env = environment
@@ -27,13 +27,13 @@ func StartProgram(path string, arguments, environment []string, output io.Writer
 	return &Program{child: c}, nil
 }
 
-// PID is the number of the process. Once it has ended, another one may have the number.
+// PID is the id of the process. After its end, another process may get the id.
 func (p *Program) PID() int { return p.child.process.Pid }
 
-// Exited is closed when the process has ended.
+// Exited returns a channel that is closed when the process has ended.
 func (p *Program) Exited() <-chan struct{} { return p.child.exited }
 
-// Exit says how the process ended, "" while it runs.
+// Exit describes how the process ended; "" while it runs.
 func (p *Program) Exit() string {
 	if p.child.running() {
 		return ""
@@ -41,10 +41,10 @@ func (p *Program) Exit() string {
 	return p.child.exit
 }
 
-// Signal sends a signal; to a process that has ended it does nothing.
+// Signal sends a signal. It does nothing if the process has ended.
 func (p *Program) Signal(signal syscall.Signal) error { return p.child.signal(signal) }
 
-// Stop asks the process to end (SIGTERM) and kills it when ctx ends or limit has passed.
+// Stop sends SIGTERM, and kills the process when ctx ends or limit has passed.
 func (p *Program) Stop(ctx context.Context, limit time.Duration) error {
 	if err := p.child.signal(syscall.SIGTERM); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (p *Program) Stop(ctx context.Context, limit time.Duration) error {
 	return p.child.wait(ctx, limit)
 }
 
-// Kill ends the process with SIGKILL and waits until it is gone.
+// Kill ends the process with SIGKILL and waits for its end.
 func (p *Program) Kill() error {
 	if err := p.child.signal(syscall.SIGKILL); err != nil {
 		return err

@@ -17,18 +17,17 @@ import (
 	"time"
 )
 
-// RedisOptions say how a Redis server runs.
+// RedisOptions configure a Redis server.
 type RedisOptions struct {
-	Dir  string // holds the log; made if it is missing
-	Port int    // 0: a free one
-	// Arguments come after those that every server gets, and after the file of the configuration, if there is one.
+	Dir  string // holds the log; created if missing
+	Port int    // 0: a free port
+	// Arguments follow those that every server gets, and the configuration file, if there is one.
 	Arguments []string
-	// Config is what the configuration file has, which Sentinels rewrite as they learn. Every start begins with this again.
+	// Config is the initial content of the configuration file, which Sentinels rewrite. Every start writes it again.
 	Config string
 }
 
-// Redis is a private Redis server that keeps nothing on disk: whenever it starts, it is empty. Its methods may be
-// called from several goroutines.
+// Redis is a private Redis server without persistence: it is empty after every start. Its methods are safe for concurrent use.
 type Redis struct {
 	binary    string
 	log       string
@@ -40,14 +39,14 @@ type Redis struct {
 	child *child
 }
 
-// StartRedis starts a server and returns when it answers.
+// StartRedis starts a server and returns when it responds.
 func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("find Redis: %w", err)
 	}
 	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make Redis's folder: %w", err)
+		return nil, fmt.Errorf("create Redis's folder: %w", err)
 	}
 	r := &Redis{
 		binary: binary, log: filepath.Join(options.Dir, "redis.log"), port: options.Port, arguments: options.Arguments, config: options.Config,
@@ -58,24 +57,24 @@ func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
 	return r, withPort(&r.port, func() error { return r.Start(ctx) })
 }
 
-// URL returns the address in the form that Redis clients read.
+// URL returns the URL in the form that Redis clients parse.
 func (r *Redis) URL() string {
 	return "redis://" + r.Addr()
 }
 
-// Addr returns host and port. It is the same after every Start.
+// Addr returns host and port. They stay the same across restarts.
 func (r *Redis) Addr() string {
 	return loopback(r.port)
 }
 
-// Exited returns a channel that is closed when the process that runs now has ended.
+// Exited returns a channel that is closed when the current process has ended.
 func (r *Redis) Exited() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.child.exited
 }
 
-// Start starts a server that was stopped, empty, on the port it had. It does nothing to one that runs.
+// Start starts a stopped server, empty, on its former port. It does nothing if the server runs.
 func (r *Redis) Start(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,7 @@ func (r *Redis) commandLine() ([]string, error) {
 	return append(arguments, r.arguments...), nil
 }
 
-// Tell sends a command of words without spaces and returns the answer, its first line or the whole of a text.
+// Tell sends a command of words without spaces and returns the reply: its first line, or the whole text of a bulk string.
 func (r *Redis) Tell(ctx context.Context, command string) (string, error) {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", r.Addr())
 	if err != nil {
@@ -155,7 +154,7 @@ func (r *Redis) Tell(ctx context.Context, command string) (string, error) {
 	}
 }
 
-// Stop ends the server in order, within 30 s or the end of ctx; then it is killed.
+// Stop ends the server in order; after 30 s or the end of ctx it is killed.
 func (r *Redis) Stop(ctx context.Context) error {
 	return r.end(ctx, syscall.SIGTERM, stopTimeout)
 }
@@ -165,7 +164,7 @@ func (r *Redis) Kill() error {
 	return r.end(context.Background(), syscall.SIGKILL, killTimeout)
 }
 
-// Pause freezes the server: connections stay open, and nothing answers.
+// Pause freezes the server: connections stay open, but there is no response.
 func (r *Redis) Pause() error {
 	return r.signal(syscall.SIGSTOP)
 }
@@ -184,7 +183,7 @@ func (r *Redis) end(ctx context.Context, signal syscall.Signal, limit time.Durat
 	if err := r.child.signal(signal); err != nil {
 		return err
 	}
-	// A paused process does not hear the signal otherwise.
+	// A paused process does not handle other signals.
 	if err := r.child.signal(syscall.SIGCONT); err != nil {
 		return err
 	}
@@ -200,8 +199,8 @@ func (r *Redis) signal(signal syscall.Signal) error {
 	return r.child.signal(signal)
 }
 
-// answers asks without a client library, whose pool would report every attempt that fails. It makes sure that it is c
-// who answers, and not somebody who took the port.
+// answers sends a PING without a client library, whose pool would log every failed attempt. It checks that c responds, and not another
+// server that took the port.
 func (r *Redis) answers(ctx context.Context, c *child) error {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", r.Addr())
 	if err != nil {
@@ -221,5 +220,5 @@ func (r *Redis) answers(ctx context.Context, c *child) error {
 			return nil
 		}
 	}
-	return errors.New("somebody else answers on its port")
+	return errors.New("another server responds on its port")
 }

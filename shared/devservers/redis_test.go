@@ -43,7 +43,7 @@ func converse(t *testing.T, server *Redis) conversation {
 	return conversation{t: t, conn: conn, in: bufio.NewReader(conn)}
 }
 
-// ask returns the first line of the answer.
+// ask returns the first line of the reply.
 func (c conversation) ask(command string, limit time.Duration) (string, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		c.t.Fatal(err)
@@ -85,22 +85,22 @@ func TestRedisRestartsEmptyOnItsPort(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if took := time.Since(began); took > stopTimeout/2 {
-			t.Errorf("%s: it took %s", name, took)
+			t.Errorf("%s: took %s", name, took)
 		}
 		select {
 		case <-exited:
 		default:
-			t.Errorf("%s: it does not say that it exited", name)
+			t.Errorf("%s: Exited is not closed", name)
 		}
 		if conn, err := net.Dial("tcp", address); err == nil {
 			conn.Close()
-			t.Errorf("%s: somebody still listens on %s", name, address)
+			t.Errorf("%s: a process still listens on %s", name, address)
 		}
 		if err := server.Start(t.Context()); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if server.Addr() != address {
-			t.Errorf("%s: it came back on %s, not %s", name, server.Addr(), address)
+			t.Errorf("%s: restarted on %s, not %s", name, server.Addr(), address)
 		}
 		converse(t, server).expect("GET k", "$-1")
 	}
@@ -115,12 +115,12 @@ func TestPausedRedisKeepsConnectionsAndRespondsAfterResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	if answer, err := talk.ask("GET k", 200*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("while paused it answers %q, %v", answer, err)
+		t.Errorf("reply while paused: %q, %v", answer, err)
 	}
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	talk.expect("PING", "$1") // the answer to the GET
+	talk.expect("PING", "$1") // the reply to the GET
 }
 
 func TestActionsOnAStoppedRedis(t *testing.T) {
@@ -148,7 +148,7 @@ func TestRedisKilledByAnotherProcessIsDetected(t *testing.T) {
 	select {
 	case <-server.Exited():
 	case <-time.After(patient):
-		t.Fatal("it is not noticed")
+		t.Fatal("Exited is not closed")
 	}
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestRedisOnATakenPortReturnsAnError(t *testing.T) {
 	second, err := StartRedis(t.Context(), RedisOptions{Dir: t.TempDir(), Port: first.port})
 	if err == nil {
 		second.Kill()
-		t.Fatal("the first answers for the second")
+		t.Fatal("the first server responds for the second")
 	}
 	if !strings.Contains(err.Error(), "in use") {
 		t.Errorf("the error does not have the log: %v", err)

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// primaryName is what the Sentinels call the primary.
+// primaryName is the name of the primary in the Sentinels' configuration.
 const primaryName = "deeplink"
 
-// Sentinels are a Redis, its replica, and three Sentinels, of which two are enough to put the replica in its place.
+// Sentinels are a Redis, its replica, and three Sentinels, of which two suffice to promote the replica.
 type Sentinels struct {
-	Servers [2]*Redis // the first one began as the primary
+	Servers [2]*Redis // the first one started as the primary
 	Watch   [3]*Redis
 }
 
-// StartSentinels starts them in folders below dir. A primary counts as down when it has been silent for so long. Close ends what was
-// started, also when there is an error.
+// StartSentinels starts them in folders below dir. A primary counts as down after it has been silent for down. Close ends all servers, also
+// after an error.
 func StartSentinels(ctx context.Context, dir string, down time.Duration) (s *Sentinels, err error) {
 	s = new(Sentinels)
 	for i := range s.Servers {
@@ -53,7 +53,7 @@ func StartSentinels(ctx context.Context, dir string, down time.Duration) (s *Sen
 	return s, nil
 }
 
-// URL is REDIS_URL.
+// URL returns the value for REDIS_URL.
 func (s *Sentinels) URL() string {
 	var addrs []string
 	for _, w := range s.Watch {
@@ -62,7 +62,7 @@ func (s *Sentinels) URL() string {
 	return "redis+sentinel://" + strings.Join(addrs, ",") + "/0?master_name=" + primaryName
 }
 
-// Promoted waits until the Sentinels lead to a server and it takes writes.
+// Promoted waits until the Sentinels name a server that accepts writes.
 func (s *Sentinels) Promoted(ctx context.Context, server *Redis) error {
 	for _, w := range s.Watch {
 		if err := w.says(ctx, "INFO sentinel", "address="+server.Addr()); err != nil {
@@ -72,7 +72,7 @@ func (s *Sentinels) Promoted(ctx context.Context, server *Redis) error {
 	return server.says(ctx, "INFO replication", "role:master")
 }
 
-// Rejoin starts a server that was killed, empty, as the replica of the present primary, and waits until it may be promoted.
+// Rejoin restarts a killed server, empty, as the replica of the current primary, and waits until it can be promoted.
 func (s *Sentinels) Rejoin(ctx context.Context, former, primary *Redis) error {
 	if err := former.Start(ctx); err != nil {
 		return err
@@ -88,13 +88,13 @@ func (s *Sentinels) Close() error {
 	return killAll(append(s.Watch[:], s.Servers[:]...))
 }
 
-// RedisCluster is three primaries, each with a third of the slots, and no replicas.
+// RedisCluster is three primaries, each with a third of the slots, without replicas.
 type RedisCluster struct{ Servers [3]*Redis }
 
 // slots is the number of slots of every Redis Cluster.
 const slots = 16384
 
-// StartRedisCluster starts one in folders below dir. Close ends what was started, also when there is an error.
+// StartRedisCluster starts a cluster in folders below dir. Close ends all servers, also after an error.
 func StartRedisCluster(ctx context.Context, dir string) (c *RedisCluster, err error) {
 	c = new(RedisCluster)
 	var buses [len(c.Servers)]string
@@ -131,7 +131,7 @@ func StartRedisCluster(ctx context.Context, dir string) (c *RedisCluster, err er
 	return c, nil
 }
 
-// URL is REDIS_URL.
+// URL returns the value for REDIS_URL.
 func (c *RedisCluster) URL() string {
 	var addrs []string
 	for _, server := range c.Servers {
@@ -140,7 +140,7 @@ func (c *RedisCluster) URL() string {
 	return "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// Close ends all of it.
+// Close ends all servers.
 func (c *RedisCluster) Close() error { return killAll(c.Servers[:]) }
 
 func killAll(servers []*Redis) error {
@@ -155,7 +155,7 @@ func killAll(servers []*Redis) error {
 
 func (r *Redis) portText() string { return strconv.Itoa(r.port) }
 
-// says asks until the answer has all of the words.
+// says repeats a command until the reply contains all of the words.
 func (r *Redis) says(ctx context.Context, command string, words ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -166,7 +166,7 @@ func (r *Redis) says(ctx context.Context, command string, words ...string) error
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s on %s does not say %v: %w\n%s", command, r.Addr(), words, errors.Join(ctx.Err(), err), text)
+			return fmt.Errorf("%s on %s: the reply lacks %v: %w\n%s", command, r.Addr(), words, errors.Join(ctx.Err(), err), text)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

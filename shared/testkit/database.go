@@ -1,6 +1,6 @@
-// Package testkit is for tests only. It gives each test a migrated PostgreSQL database of its own, on one private server per test
-// binary, and servers of its own to tests that stop, freeze or kill PostgreSQL or Redis. Package chrome drives Chromium, and package
-// rawhttp sends requests byte for byte.
+// Package testkit is for tests only. It gives each test its own migrated PostgreSQL database, on one private server per test binary, and
+// private servers to tests that stop, freeze or kill PostgreSQL or Redis. Package chrome drives Chromium, and package rawhttp sends
+// requests byte for byte.
 package testkit
 
 import (
@@ -18,9 +18,9 @@ import (
 	"deeplink/shared/devservers"
 )
 
-// Database is one migrated database. The URLs name it as three roles.
+// Database is one migrated database, with a URL for each of three roles.
 type Database struct {
-	URL        string // the superuser, who owns everything
+	URL        string // the superuser, which owns everything
 	ControlURL string // a login with the rights of deeplink_control
 	EdgeURL    string // a login with the rights of deeplink_edge
 }
@@ -33,11 +33,11 @@ type Postgres struct {
 
 // shared is the server of this test binary, started by the first test that needs it.
 var shared struct {
-	owned   bool // Main runs and will stop the server
+	owned   bool // Main runs, and will stop the server
 	start   sync.Once
 	server  *server
 	err     error
-	created atomic.Int64 // databases so far
+	created atomic.Int64 // number of databases so far
 }
 
 // Main runs the tests of a package and exits with their code. TestMain must call it in each package that uses NewDatabase.
@@ -105,7 +105,7 @@ type server struct {
 	password string // of both logins
 }
 
-// database returns the addresses of one database of the server.
+// database returns the URLs of one database of the server.
 func (s *server) database(name string) Database {
 	return Database{
 		URL:        s.address(name, nil),
@@ -127,7 +127,7 @@ func (s *server) address(database string, user *url.Userinfo) string {
 	return u.String()
 }
 
-// mustExec runs a statement that no transaction may hold, such as create database.
+// mustExec runs a statement that is not allowed in a transaction, such as create database.
 func (s *server) mustExec(t testing.TB, statement string) {
 	t.Helper()
 	// Not the test's context: that has ended when the database is dropped.
@@ -151,7 +151,7 @@ func (s *server) exec(ctx context.Context, database, statement string) error {
 }
 
 // remove ends the server and deletes its data. Errors are ignored: the kernel ends the server with the test binary, and the next run
-// deletes what is left.
+// deletes the rest.
 func (s *server) remove() {
 	_ = s.postgres.StopImmediate()
 	_ = os.RemoveAll(s.folder)

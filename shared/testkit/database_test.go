@@ -69,12 +69,12 @@ func TestDatabaseIsDroppedWithOpenConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Left open until after the cleanup, as a pool of a failed test would be.
+		// Left open until after the cleanup, like the pool of a failed test.
 		_ = conn
 	})
 	_, err := pgx.Connect(ctx, dropped)
 	if err == nil || !strings.Contains(err.Error(), "3D000") {
-		t.Errorf("connect to %s after its test: %v, expected that it does not exist", dropped, err)
+		t.Errorf("connect to %s after its test: %v, expected a missing database", dropped, err)
 	}
 }
 

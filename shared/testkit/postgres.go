@@ -26,7 +26,7 @@ func newServer(ctx context.Context) (_ *server, err error) {
 	if err := sweep(); err != nil {
 		return nil, err
 	}
-	// Not t.TempDir: it is closed to the user that PostgreSQL runs as when the tests run as root.
+	// Not t.TempDir, which the user of PostgreSQL cannot reach when the tests run as root.
 	folder, err := os.MkdirTemp("", folderPrefix()+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func newServer(ctx context.Context) (_ *server, err error) {
 	return s, nil
 }
 
-// prepare makes the template and, after the migrations made the groups, the logins.
+// prepare creates the template and, because the migrations create their group roles, then the logins.
 func (s *server) prepare(ctx context.Context) error {
 	if err := s.exec(ctx, "postgres", "create database "+template); err != nil {
 		return err
@@ -64,7 +64,7 @@ func folderPrefix() string {
 	return fmt.Sprintf("deeplink-testkit-%d-", os.Getuid())
 }
 
-// sweep deletes the folders of test binaries that were killed before they could.
+// sweep deletes the folders of killed test binaries.
 func sweep() error {
 	folders, err := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix()+"*"))
 	if err != nil {
@@ -74,7 +74,7 @@ func sweep() error {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix()), "-")
 		pid, err := strconv.Atoi(owner)
 		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			// Another binary may be deleting it too.
+			// Another binary may delete it at the same time.
 			_ = os.RemoveAll(folder)
 		}
 	}

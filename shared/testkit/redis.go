@@ -22,7 +22,7 @@ func NewRedis(t testing.TB) *devservers.Redis {
 	return server
 }
 
-// NewSentinels starts a Redis, its replica and three Sentinels, which end with the test. What is silent for a second is down.
+// NewSentinels starts a Redis, its replica and three Sentinels, which end with the test. A server counts as down after a second of silence.
 func NewSentinels(t testing.TB) *devservers.Sentinels {
 	t.Helper()
 	s, err := devservers.StartSentinels(t.Context(), t.TempDir(), time.Second)

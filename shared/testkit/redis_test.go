@@ -24,6 +24,6 @@ func TestServerEndsWithItsTest(t *testing.T) {
 	})
 	if conn, err := net.Dial("tcp", address); err == nil {
 		conn.Close()
-		t.Errorf("somebody still listens on %s", address)
+		t.Errorf("a process still listens on %s", address)
 	}
 }

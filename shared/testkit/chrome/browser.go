@@ -1,5 +1,5 @@
-// Package chrome drives Chromium for tests. A tab does what a person would do, and fails the test for every error of its pages.
-// Use tabs one after the other: all share one clipboard, and a tab behind other tabs may wait for the mouse forever.
+// Package chrome drives Chromium for tests. A tab acts like a person, and fails the test for every error of its pages. Use tabs one after
+// the other: they share one clipboard, and a tab behind other tabs may wait for the mouse forever.
 package chrome
 
 import (
@@ -11,19 +11,19 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Browser is a Chromium without a window, for any number of tests.
+// Browser is a headless Chromium for any number of tests.
 type Browser struct{ ctx context.Context }
 
-// New starts a browser, which ends with the test. Where there is none it skips the test, but not in CI.
+// New starts a browser, which ends with the test. Without Chromium it skips the test, except in CI.
 func New(t *testing.T) *Browser {
 	t.Helper()
 	path := find(t)
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path),
-		chromedp.NoSandbox, // it has none for root, nor in most containers
+		chromedp.NoSandbox, // it has none for root, and in most containers
 		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-gpu", true),
-		chromedp.Flag("disable-features", "BackForwardCache,Translate"), // a page that may come back takes a process of its own
+		chromedp.Flag("disable-features", "BackForwardCache,Translate"), // the back/forward cache uses a process per page
 		chromedp.Flag("disable-quic", true),
 	)...)
 	t.Cleanup(cancel)
@@ -46,7 +46,7 @@ func find(t *testing.T) string {
 			return path
 		}
 	}
-	const missing = "there is no Chromium; deploy/local/install.sh chromium installs it"
+	const missing = "Chromium not found; deploy/local/install.sh chromium installs it"
 	if os.Getenv("CI") == "true" {
 		t.Fatal(missing)
 	}

@@ -16,19 +16,19 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// greeter is a page that greets. It gets the greeting from %s.
+// greeter is a page that greets. It fetches the greeting from %s.
 const greeter = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Greeter</title><link rel="icon" href="data:,">
-<form><label>Name <input name="whom" value="nobody"></label><select name="how"><option>Hello</option><option>Bye</option></select>
+<form><label>Name <input name="person" value="Unknown"></label><select name="how"><option>Hello</option><option>Bye</option></select>
 <button>Greet</button></form><button id="copy">Copy</button><button id="ask">Ask</button><p id="said"></p>
 <p style="color:#999;background:#fff">faint words</p><p style="color:#333;background:#fff">strong words</p>
 <script>
 const said = document.getElementById("said"), form = document.forms[0]
-form.onsubmit = (e) => { e.preventDefault(); said.textContent = form.how.value + ", " + form.whom.value }
+form.onsubmit = (e) => { e.preventDefault(); said.textContent = form.how.value + ", " + form.person.value }
 document.getElementById("copy").onclick = () => navigator.clipboard.writeText(said.textContent)
 document.getElementById("ask").onclick = () => fetch("%s/name").then(r => r.text()).then(name => said.textContent = "Asked: " + name).catch(() => said.textContent = "Asked in vain")
 </script>`
 
-// serve serves the page on an origin of its own.
+// serve serves the page on a new origin.
 func serve(t *testing.T, asked string) (origin string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -39,7 +39,7 @@ func serve(t *testing.T, asked string) (origin string) {
 	return server.URL
 }
 
-// TestTab uses a page as a person would. One tab comes after the other.
+// TestTab uses a page as a person would. The tabs run one after the other.
 func TestTab(t *testing.T) {
 	testkit.Prove(t)
 	browser := New(t)
@@ -47,9 +47,9 @@ func TestTab(t *testing.T) {
 		name string
 		run  func(*testing.T, *Browser)
 	}{
-		{"what is done is seen", testDoneIsSeen},
-		{"what is wrong is told", testWrongIsTold},
-		{"requests go where they may", testRequests},
+		{"actions and their results", testDoneIsSeen},
+		{"faults are reported", testWrongIsTold},
+		{"requests only to allowed origins", testRequests},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, browser) })
 	}
@@ -59,11 +59,11 @@ func testDoneIsSeen(t *testing.T, browser *Browser) {
 	origin := serve(t, "")
 	p := browser.Open(t, Options{Origins: []string{origin}})
 	p.Visit(origin)
-	p.Write(`[name="whom"]`, "Ada")
+	p.Write(`[name="person"]`, "Ada")
 	p.Choose("select", "Bye")
 	p.Press("form button")
 	p.Says("Bye, Ada")
-	p.SaysNot("nobody", "Hello, ")
+	p.SaysNot("Unknown", "Hello, ")
 	p.Press("#copy")
 	if copied := p.ReadClipboard(); copied != "Bye, Ada" {
 		t.Errorf("copied %q", copied)
@@ -72,7 +72,7 @@ func testDoneIsSeen(t *testing.T, browser *Browser) {
 	if copied := p.ReadClipboard(); copied != `"kept"` {
 		t.Errorf("copied %q", copied)
 	}
-	p.Write(`[name="whom"]`, "")
+	p.Write(`[name="person"]`, "")
 	p.Key(kb.Enter)
 	p.Holds(`document.getElementById("said").textContent === "Bye, "`)
 	if found := p.Faint(); len(found) != 1 || !strings.HasPrefix(found[0], "faint words: 2.8") {
@@ -80,12 +80,12 @@ func testDoneIsSeen(t *testing.T, browser *Browser) {
 	}
 	p.Size(360, 640, true)
 	if wide := Evaluate[int](p, "innerWidth"); wide < 360 || wide > 1000 {
-		t.Errorf("the phone is %d pixels wide", wide)
+		t.Errorf("the phone's screen is %d pixels wide", wide)
 	}
 	file := filepath.Join(t.TempDir(), "shots", "greeter.png")
 	p.Shoot(file)
 	if shot, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(shot), "\x89PNG") {
-		t.Errorf("a picture of %d bytes: %v", len(shot), err)
+		t.Errorf("a screenshot of %d bytes: %v", len(shot), err)
 	}
 	p.Visit(origin + "#copy")
 	p.SaysNot("Bye, ")
@@ -99,7 +99,7 @@ func testWrongIsTold(t *testing.T, browser *Browser) {
 		`setTimeout(() => console.log("here"))`:            "console.log",
 		`setTimeout(() => { throw new Error("thrown") })`:  "thrown",
 		`setTimeout(() => alert("look"))`:                  "a dialog: look",
-		`void fetch("http://127.0.0.2:9/").catch(() => 0)`: "the page asked for XHR http://127.0.0.2:9/",
+		`void fetch("http://127.0.0.2:9/").catch(() => 0)`: "the page requested XHR http://127.0.0.2:9/",
 	} {
 		Evaluate[any](p, script)
 		p.Minds(fault)

@@ -11,19 +11,19 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Visit goes to a page, anew when it is the one that is shown.
+// Visit navigates to a page, and reloads it if it is the current one.
 func (p *Tab) Visit(address string) {
 	p.t.Helper()
-	if strings.Contains(address, "#") { // this may be a place in the page that is shown
+	if strings.Contains(address, "#") { // the URL may be an anchor in the current page
 		p.do(chromedp.Navigate("about:blank"))
 	}
 	p.do(chromedp.Navigate(address))
 }
 
-// Box is where something is in a page, in CSS pixels.
+// Box is the position and size of an element, in CSS pixels.
 type Box struct{ X, Y, Width, Height float64 }
 
-// Reach scrolls to the one element of a selector that is visible and returns where it is, once it is what a click there would hit.
+// Reach scrolls to the only visible element of a selector and returns its position, once a click there would hit it.
 func (p *Tab) Reach(selector string) (at Box) {
 	p.t.Helper()
 	expression := fmt.Sprintf(`(() => {
@@ -40,7 +40,7 @@ func (p *Tab) Reach(selector string) (at Box) {
 	return at
 }
 
-// Press clicks an element. A tap would do the same, but a headless Chromium on a busy machine has let touches wait for good.
+// Press clicks an element. A tap would be equivalent, but headless Chromium on a busy machine sometimes never delivers touches.
 func (p *Tab) Press(selector string) {
 	p.t.Helper()
 	at := p.Reach(selector)
@@ -53,7 +53,7 @@ func (p *Tab) Key(key string) {
 	p.do(chromedp.KeyEvent(key))
 }
 
-// Write replaces what is in a field, as somebody does who types.
+// Write replaces the content of a field by typing.
 func (p *Tab) Write(selector, text string) {
 	p.t.Helper()
 	p.Press(selector)
@@ -66,28 +66,28 @@ func (p *Tab) Write(selector, text string) {
 	Call(p, input.InsertText, input.InsertTextParams{Text: text})
 }
 
-// Choose takes an option of a select, whose list no headless browser shows.
+// Choose selects an option of a select element, whose list headless browsers do not show.
 func (p *Tab) Choose(selector, value string) {
 	p.t.Helper()
 	p.Reach(selector)
 	Evaluate[chromedp.Void](p, fmt.Sprintf(`void (document.querySelector(%s).value = %s)`, quoted(selector), quoted(value)))
 }
 
-// ReadClipboard returns what was copied.
+// ReadClipboard returns the content of the clipboard.
 func (p *Tab) ReadClipboard() string {
 	p.t.Helper()
 	p.allowClipboard()
 	return Evaluate[string](p, `navigator.clipboard.readText()`)
 }
 
-// WriteClipboard copies a text, as from elsewhere.
+// WriteClipboard sets the content of the clipboard, as another program would.
 func (p *Tab) WriteClipboard(text string) {
 	p.t.Helper()
 	p.allowClipboard()
 	Evaluate[chromedp.Void](p, `navigator.clipboard.writeText(`+quoted(text)+`)`)
 }
 
-// allowClipboard comes no sooner than the test needs it: until then a page may do what a click allows it, as everywhere.
+// allowClipboard grants the permission only when the test needs it: until then the page has only the rights that a click gives it.
 func (p *Tab) allowClipboard() {
 	p.t.Helper()
 	for _, name := range []string{"clipboard-read", "clipboard-write"} {
@@ -100,11 +100,11 @@ func (p *Tab) allowClipboard() {
 	}
 }
 
-// quoted is a text as JavaScript has it.
+// quoted returns a text as a JavaScript literal.
 func quoted(text string) string {
 	encoded, err := json.Marshal(text)
 	if err != nil {
-		panic(err) // no string does that
+		panic(err) // a string is always valid JSON
 	}
 	return string(encoded)
 }

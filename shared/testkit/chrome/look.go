@@ -10,7 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Prefer chooses between "light" and "dark". Nothing moves.
+// Prefer selects the color scheme "light" or "dark", and reduces motion.
 func (p *Tab) Prefer(scheme string) {
 	p.t.Helper()
 	Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -18,7 +18,7 @@ func (p *Tab) Prefer(scheme string) {
 	}})
 }
 
-// Size chooses the screen, in CSS pixels; one to touch is that of a phone.
+// Size sets the size of the screen in CSS pixels; with touch, it is a phone's.
 func (p *Tab) Size(width, height int64, touch bool) {
 	p.t.Helper()
 	if touch {
@@ -28,32 +28,32 @@ func (p *Tab) Size(width, height int64, touch bool) {
 	}
 }
 
-// Text is what the page says.
+// Text returns the visible text of the page.
 func (p *Tab) Text() string {
 	p.t.Helper()
 	return Evaluate[string](p, `document.body.innerText`)
 }
 
-// Says waits until the page does.
+// Says waits until the page contains the text.
 func (p *Tab) Says(words ...string) {
 	p.t.Helper()
 	for _, word := range words {
-		p.Until("the page says "+word, func() bool { return strings.Contains(p.Text(), word) })
+		p.Until("the page contains "+word, func() bool { return strings.Contains(p.Text(), word) })
 	}
 }
 
-// SaysNot demands that the page does not, now.
+// SaysNot requires that the page does not contain the text now.
 func (p *Tab) SaysNot(words ...string) {
 	p.t.Helper()
 	text := p.Text()
 	for _, word := range words {
 		if strings.Contains(text, word) {
-			p.t.Errorf("the page says %q:\n%s", word, text)
+			p.t.Errorf("the page contains %q:\n%s", word, text)
 		}
 	}
 }
 
-// Shoot keeps a picture of what the tab shows, for a person.
+// Shoot saves a screenshot of the tab, for a person.
 func (p *Tab) Shoot(file string) {
 	p.t.Helper()
 	quick := true
@@ -66,8 +66,8 @@ func (p *Tab) Shoot(file string) {
 	}
 }
 
-// Faint are the texts whose contrast with what is behind them is below what WCAG 2.2 asks for (1.4.3): 4.5, or 3 for large ones. What a
-// dialog covers, and what can't be used now, is left out.
+// Faint returns the texts whose contrast with their background is below the minimum of WCAG 2.2 (1.4.3): 4.5, or 3 for large text. It omits
+// text behind a dialog and disabled controls.
 func (p *Tab) Faint() []string {
 	p.t.Helper()
 	return Evaluate[[]string](p, faint)

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Cut has no request come through, or all again. What the console says of those that did not is no fault.
+// Cut makes all requests fail, or allows them again. The console messages about failed ones are not faults.
 func (p *Tab) Cut(cut bool) {
 	if cut {
 		p.wasCut.Store(true)
@@ -19,13 +19,13 @@ func (p *Tab) Cut(cut bool) {
 	p.cut.Store(cut)
 }
 
-// withdrawn is what Chromium says of a request that its page has given up meanwhile.
+// withdrawn is Chromium's error for a request that its page has canceled meanwhile.
 const withdrawn = "Invalid InterceptionId"
 
-// answer decides about a request, which waits for that.
+// answer decides about a paused request.
 func (p *Tab) answer(e *fetch.EventRequestPaused) {
 	if err := p.decide(e); err != nil && p.ctx.Err() == nil && !strings.Contains(err.Error(), withdrawn) {
-		p.fault("a request for %s could not be answered: %v", e.Request.URL, err)
+		p.fault("could not continue a request for %s: %v", e.Request.URL, err)
 	}
 }
 
@@ -48,7 +48,7 @@ func (p *Tab) decide(e *fetch.EventRequestPaused) error {
 			return err
 		}
 	}
-	p.fault("the page asked for %s %s", e.ResourceType, e.Request.URL)
+	p.fault("the page requested %s %s", e.ResourceType, e.Request.URL)
 	return p.fail(e, network.ErrorReasonBlockedByClient)
 }
 
@@ -57,7 +57,7 @@ func (p *Tab) fail(e *fetch.EventRequestPaused, reason network.ErrorReason) erro
 	return err
 }
 
-// origin returns the origin that a request goes to, as Options.Origins has it.
+// origin returns the origin of a URL, in the form of Options.Origins.
 func origin(asked string) (string, error) {
 	to, err := url.Parse(asked)
 	if err != nil {
@@ -69,7 +69,7 @@ func origin(asked string) (string, error) {
 	return to.Scheme + "://" + to.Host, nil
 }
 
-// headers are those with which a request goes on. Nil: its own.
+// headers returns the headers to send instead of the request's own; nil: no change.
 func (p *Tab) headers(e *fetch.EventRequestPaused) []*fetch.HeaderEntry {
 	if !p.options.Forwarded {
 		return nil

@@ -23,29 +23,29 @@ import (
 )
 
 const (
-	// patience is how long a tab may be needed, and bound how long anything in it may take. Beside other work on few cores both are a while.
+	// patience is the maximum lifetime of a tab, and bound that of each action. Both allow for a busy machine with few cores.
 	patience = 4 * time.Minute
 	bound    = time.Minute
 )
 
-// Options are what the pages of a tab may do.
+// Options define what the pages of a tab may do.
 type Options struct {
-	// Origins are the origins that they may call, such as "http://127.0.0.1:8080", or a scheme alone, such as "blob:". The test may use the clipboard
-	// in pages of the first.
+	// Origins are the origins to which pages may send requests, such as "http://127.0.0.1:8080", or only a scheme, such as "blob:". The
+	// test may use the clipboard in pages of the first origin.
 	Origins []string
-	// Elsewhere answers what they ask of anybody else. Without it, or where it returns nil, such a request fails, and is a fault. It
-	// is called for several at a time.
+	// Elsewhere responds to requests to other origins. Without it, or where it returns nil, such a request fails, and is a fault. It must
+	// be safe for concurrent use.
 	Elsewhere func(*fetch.EventRequestPaused) *fetch.FulfillRequestParams
-	// Forwarded gives each request the address of another client, as a proxy would. A test clicks faster than a person and is refused for
-	// its rate otherwise.
+	// Forwarded gives each request another client address, as a proxy would. A test clicks faster than a person and would otherwise exceed
+	// the rate limit.
 	Forwarded bool
-	// Expected are the issues that Chromium may see in them.
+	// Expected are issues that Chromium may report.
 	Expected []audits.InspectorIssueCode
 }
 
-// Tab is what one person sees: 1280 pixels wide, by day, where nothing moves.
+// Tab is a page as one person sees it: 1280 pixels wide, in light mode, without animations.
 type Tab struct {
-	// Downloads is the folder of what the person keeps.
+	// Downloads is the folder for downloads.
 	Downloads string
 
 	t       *testing.T
@@ -60,7 +60,7 @@ type Tab struct {
 	faults []string
 }
 
-// Open opens a tab without cookies or a past. It is closed when the test ends, which fails for every fault that the test did not expect.
+// Open opens a tab without cookies or history. It is closed at the end of the test, which fails for every unexpected fault.
 func (b *Browser) Open(t *testing.T, options Options) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
@@ -88,7 +88,7 @@ func (b *Browser) Open(t *testing.T, options Options) *Tab {
 	return p
 }
 
-// Listen has hear told what happens in the tab from now on, in the order in which it happens. It must not wait for the tab.
+// Listen calls hear for each later event of the tab, in order. hear must not wait for the tab.
 func (p *Tab) Listen(hear func(event any)) {
 	p.t.Helper()
 	if err := chromedp.Listen(p.ctx, hear); err != nil {
@@ -96,7 +96,7 @@ func (p *Tab) Listen(hear func(event any)) {
 	}
 }
 
-// hear notes what should not happen.
+// hear records faults.
 func (p *Tab) hear(event any) {
 	switch e := event.(type) {
 	case *fetch.EventRequestPaused:
@@ -109,17 +109,17 @@ func (p *Tab) hear(event any) {
 	case *runtime.EventConsoleAPICalled:
 		p.fault("a script called console.%s", e.Type)
 	case *runtime.EventExceptionThrown:
-		p.fault("a script ended with %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description)
+		p.fault("an uncaught error: %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description)
 	case *log.EventEntryAdded:
-		// The console says so of each request that was cut off, sooner or later.
+		// The console reports each request that Cut failed, at some time.
 		if p.wasCut.Load() && strings.Contains(e.Entry.Text, "ERR_CONNECTION_FAILED") {
 			return
 		}
-		p.fault("the console says %s: %s", e.Entry.Level, e.Entry.Text)
+		p.fault("the console shows %s: %s", e.Entry.Level, e.Entry.Text)
 	case *audits.EventIssueAdded:
 		if !slices.Contains(p.options.Expected, e.Issue.Code) {
-			details, _ := json.Marshal(e.Issue.Details) // no words for it are no reason to be silent
-			p.fault("Chromium minds: %s %s", e.Issue.Code, details)
+			details, _ := json.Marshal(e.Issue.Details) // report the fault even without details
+			p.fault("Chromium reports an issue: %s %s", e.Issue.Code, details)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (p *Tab) fault(format string, values ...any) {
 	p.faults = append(p.faults, fmt.Sprintf(format, values...))
 }
 
-// TakeFaults returns what was wrong so far, and forgets it.
+// TakeFaults returns the faults so far, and clears them.
 func (p *Tab) TakeFaults() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,10 +139,10 @@ func (p *Tab) TakeFaults() []string {
 	return faults
 }
 
-// Minds waits for a fault that the test asked for, and forgets it.
+// Minds waits for a fault that the test provoked, and clears it.
 func (p *Tab) Minds(text string) {
 	p.t.Helper()
-	p.Until("a fault is "+text, func() bool {
+	p.Until("a fault contains "+text, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		before := len(p.faults)
@@ -151,7 +151,7 @@ func (p *Tab) Minds(text string) {
 	})
 }
 
-// Call has the browser do one command.
+// Call runs one command of the browser.
 func Call[P, R any](p *Tab, command cdp.Command[P, R], params P) R {
 	p.t.Helper()
 	result, err := chromedp.Call(p.ctx, command, params)
@@ -168,7 +168,7 @@ func (p *Tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// Evaluate returns what an expression of JavaScript gives; of a promise, what it becomes.
+// Evaluate returns the value of a JavaScript expression, or the result of its promise.
 func Evaluate[T any](p *Tab, expression string) T {
 	p.t.Helper()
 	result, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -178,13 +178,13 @@ func Evaluate[T any](p *Tab, expression string) T {
 	return result
 }
 
-// Until waits for a condition. When it was in vain, the test ends with what the page shows.
+// Until waits for a condition. After a timeout, the test ends and shows the page.
 func (p *Tab) Until(what string, so func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(bound); !so(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Errorf("not within %v: %s; faults: %q", bound, what, p.TakeFaults())
-			p.t.Fatalf("the page says:\n%s", p.Text())
+			p.t.Fatalf("the page:\n%s", p.Text())
 		}
 	}
 }

@@ -7,19 +7,19 @@ import (
 
 const (
 	sentID = "sent"
-	// Host is in each request that has no other.
+	// Host is part of each request without another Host.
 	Host = "Host: localhost\r\nX-Request-Id: " + sentID + "\r\n"
-	// post stands for the beginning of a request whose body is read.
+	// post stands for the start of a request whose body is read.
 	post = "{post}"
-	// get begins a request for what is not there.
+	// get starts a request for an unknown path.
 	get = "GET /nothing HTTP/1.1\r\n" + Host
 
-	// hidden stands in bodies, and is never answered.
+	// hidden is a request inside a body; it must never get a response.
 	hiddenID = "hidden"
 	hidden   = "/hidden"
 	inside   = "GET " + hidden + " HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: " + hiddenID + "\r\n\r\n"
 
-	// printable has each byte from 0x20 to 0x7E; a space at an end of a value is not part of it.
+	// printable has each byte from 0x20 to 0x7E; a space at the end of a value is not part of it.
 	printable = "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|} ~"
 
 	chunked = "Transfer-Encoding: chunked\r\n\r\n"
@@ -29,15 +29,16 @@ const (
 // request is a row of the corpus.
 type request struct {
 	name, sent string
-	// path is that of the envelope: that of what is sent unless it says so, none when there is none that could be named.
+	// path is the path in the envelope: by default that of the request, none if no path could be read.
 	path string
-	// id is the request id that the answer must echo: sentID unless it says so.
+	// id is the request id in the response: sentID by default.
 	id   string
-	noID bool // no request id is sent, or none that could be read
-	cut  bool // the client says nothing more, and closes its side
-	// stays: behind nginx it does not close. What nginx has passed on it answers only if it gets the answer before it notices a close.
+	noID bool // no readable request id is sent
+	cut  bool // the client sends nothing more, and closes its sending side
+	// stays: behind nginx the client does not close its side. nginx passes on the response only if it arrives before nginx notices the
+	// close.
 	stays bool
-	// vague: of what comes together with the request before it, path and request id may be unknown.
+	// vague: for a request that arrives together with the previous one, path and request id may be unknown.
 	vague bool
 }
 
@@ -54,7 +55,7 @@ func corpus() []request {
 	return all
 }
 
-// lines are about the request line.
+// lines vary the request line.
 func lines() []request {
 	line := func(name, line, path string) request {
 		return request{name: name, sent: line + "\r\n" + Host + "\r\n", path: path}
@@ -105,7 +106,7 @@ func lines() []request {
 	}
 }
 
-// paths are about the target's path, which neither program decodes or cleans.
+// paths vary the path, which neither program decodes or normalizes.
 func paths() []request {
 	var all []request
 	for _, row := range []struct{ name, path string }{
@@ -133,7 +134,7 @@ func paths() []request {
 	)
 }
 
-// fields are about header lines, Host among them.
+// fields vary header lines, including Host.
 func fields() []request {
 	var all []request
 	for _, row := range []struct{ name, line string }{
@@ -180,7 +181,7 @@ func fields() []request {
 	)
 }
 
-// lengths are about Content-Length and Transfer-Encoding, of a body that no handler reads.
+// lengths vary Content-Length and Transfer-Encoding of a body that no handler reads.
 func lengths() []request {
 	var all []request
 	for _, row := range []struct{ name, lines, body string }{
@@ -211,11 +212,11 @@ func lengths() []request {
 		request{name: "length: chunks of the past", sent: "POST /nothing HTTP/1.0\r\n" + Host + chunked + "2\r\n{}\r\n0\r\n\r\n"},
 		request{name: "length: chunks of the past on a connection that stays", sent: "POST /nothing HTTP/1.0\r\n" + Host + "Connection: keep-alive\r\n" + chunked + "0\r\n\r\n" + inside},
 		request{name: "length: a body cut off", sent: post + "Content-Length: 100\r\n\r\n{", cut: true},
-		request{name: "length: a body that nobody reads cut off", sent: "POST /nothing HTTP/1.1\r\n" + Host + "Content-Length: 100\r\n\r\n{", cut: true},
+		request{name: "length: a body that no handler reads cut off", sent: "POST /nothing HTTP/1.1\r\n" + Host + "Content-Length: 100\r\n\r\n{", cut: true},
 	)
 }
 
-// chunks are about a body in chunks that is read. Where nothing is wrong with them, {} is what is refused.
+// chunks vary a chunked body that a handler reads. If the chunks are valid, the handler rejects the content {}.
 func chunks() []request {
 	var all []request
 	for _, row := range []struct{ name, body string }{
@@ -238,7 +239,7 @@ func chunks() []request {
 	return all
 }
 
-// hiding has a request inside a body, by one reading or the other.
+// hiding has a request inside a body, by one interpretation or another.
 func hiding() []request {
 	begin := "POST /nothing HTTP/1.1\r\n" + Host
 	length := fmt.Sprintf("Content-Length: %d\r\n", len(inside))
@@ -263,7 +264,7 @@ func hiding() []request {
 	}
 }
 
-// sizes are about what is too much.
+// sizes exceed limits.
 func sizes() []request {
 	large := repeat(" ", 80<<10)
 	return []request{
@@ -278,11 +279,11 @@ func sizes() []request {
 		{name: "size: a chunk of 80 KiB", sent: post + chunked + chunk(large) + "0\r\n\r\n"},
 		{name: "size: chunks of 80 KiB", sent: post + chunked + repeat(chunk(large[:4<<10]), 20) + "0\r\n\r\n"},
 		{name: "size: a body of 1 GB that never comes", sent: post + "Content-Length: 1000000000\r\n\r\n", cut: true},
-		{name: "size: a body of 80 KiB that nobody reads", sent: "POST /nothing HTTP/1.1\r\n" + Host + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(large), large)},
+		{name: "size: a body of 80 KiB that no handler reads", sent: "POST /nothing HTTP/1.1\r\n" + Host + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(large), large)},
 	}
 }
 
-// expectations are about Expect.
+// expectations vary Expect.
 func expectations() []request {
 	return []request{
 		{name: "expect: to continue", sent: post + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"},

@@ -33,8 +33,8 @@ func root(t *testing.T) string {
 	return ""
 }
 
-// Nginx starts nginx as deploy/proxy sets it up, before one edge or one control, and returns where it listens. It ends with the test.
-// upstream is the name of the server's group there, "edges" or "controls".
+// Nginx starts nginx with the configuration of deploy/proxy in front of one edge or one control, and returns its address. It ends with the
+// test. upstream is the name of the server's group there, "edges" or "controls".
 func Nginx(t *testing.T, upstream, addr string) string {
 	t.Helper()
 	program, err := exec.LookPath("nginx")
@@ -53,7 +53,7 @@ func Nginx(t *testing.T, upstream, addr string) string {
 		listens = map[string]string{"edges": other, "controls": front}
 	}
 	conf := string(shipped)
-	// Everything but addresses, files and users stays as it is.
+	// Everything but addresses, files and users stays unchanged.
 	for _, change := range []struct{ pattern, by string }{
 		{`pid /tmp/nginx\.pid;`, "pid nginx.pid; daemon off; master_process off;"},
 		{`error_log /dev/stderr`, "error_log error.log"},
@@ -68,7 +68,7 @@ func Nginx(t *testing.T, upstream, addr string) string {
 	} {
 		changed := regexp.MustCompile(change.pattern).ReplaceAllLiteralString(conf, change.by)
 		if changed == conf {
-			t.Fatalf("%s has nothing like %s", nginxConf, change.pattern)
+			t.Fatalf("%s: nothing matches %s", nginxConf, change.pattern)
 		}
 		conf = changed
 	}

@@ -1,6 +1,6 @@
-// Package rawhttp has a corpus of requests, byte for byte, as attackers, broken clients and servers that read HTTP in another way send
-// them, with the answer that is expected to each: of an edge, of a control, and of both behind nginx as deploy/proxy sets it up
-// (answers.txt). It is for tests alone.
+// Package rawhttp has a corpus of requests, byte for byte, as attackers, broken clients, and servers with another interpretation of HTTP
+// send them. answers.txt has the expected response to each: of an edge, of a control, and of both behind nginx with the configuration of
+// deploy/proxy. It is for tests only.
 package rawhttp
 
 import (
@@ -12,29 +12,29 @@ import (
 	"testing"
 )
 
-// Target is a server that the corpus is sent to.
+// Target is a server to which the corpus is sent.
 type Target struct {
 	Addr string
-	// Post begins a request whose body is read, and refused: the request line, and header lines but those about the body and [Host].
+	// Post starts a request whose body is read and rejected: the request line, and header lines except [Host] and those about the body.
 	Post string
 	// PostPath is its path.
 	PostPath string
-	// column is which of the expected answers are meant.
+	// column is the column of the expected responses.
 	column int
 }
 
-// Edge is an edge at addr.
+// Edge returns an edge at addr as a target.
 func Edge(addr string) Target {
 	return Target{Addr: addr, Post: "POST /match HTTP/1.1\r\nContent-Type: application/json\r\n", PostPath: "/match", column: 0}
 }
 
-// Control is a control at addr, with a server key.
+// Control returns a control at addr, with a server key, as a target.
 func Control(addr, key string) Target {
 	return Target{Addr: addr, Post: "POST /links HTTP/1.1\r\nContent-Type: application/json\r\nAuthorization: Bearer " + key + "\r\n",
 		PostPath: "/links", column: 1}
 }
 
-// Behind is the same server, reached through nginx at addr.
+// Behind returns the same server behind nginx at addr.
 func (t Target) Behind(addr string) Target {
 	t.Addr, t.column = addr, t.column+2
 	return t
@@ -43,16 +43,15 @@ func (t Target) Behind(addr string) Target {
 // proxied reports whether it is reached through nginx.
 func (t Target) proxied() bool { return t.column > 1 }
 
-// answers has a line for each request: its name, and what comes of it. An answer is its status, "read" when the body
-// was read and refused for what it says, 9 for one by HTTP/0.9; then follows whether the connection
-// is open or closed after the last. "=" is the column before.
+// answers has a line for each request: its name, and the expected result. A response is its status, "read" if a handler read and rejected
+// the body, or 9 for HTTP/0.9; then follows whether the connection is open or closed after the last one. "=" repeats the previous column.
 //
 //go:embed answers.txt
 var answers string
 
 const columns = 4
 
-// expected returns what comes of each request at a target.
+// expected returns the expected result of each request at a target.
 func expected(t *testing.T, column int) map[string]string {
 	t.Helper()
 	table := make(map[string]string)
@@ -70,14 +69,14 @@ func expected(t *testing.T, column int) map[string]string {
 			}
 		}
 		if _, twice := table[fields[0]]; twice {
-			t.Fatalf("answers.txt: %q is there twice", fields[0])
+			t.Fatalf("answers.txt: %q occurs twice", fields[0])
 		}
 		table[fields[0]] = fields[1+column]
 	}
 	return table
 }
 
-// Run sends each request of the corpus on a connection of its own and compares what comes back.
+// Run sends each request of the corpus on a new connection and compares the responses.
 func Run(t *testing.T, to Target) {
 	table := expected(t, to.column)
 	for _, c := range corpus() {
@@ -94,29 +93,29 @@ func Run(t *testing.T, to Target) {
 			}
 			for i, a := range got.answers {
 				if fault := to.fault(c, a); fault != nil {
-					t.Errorf("sent %.300q: answer %d: %v\n%v\n%s", bytes, i+1, fault, a.header, a.body)
+					t.Errorf("sent %.300q: response %d: %v\n%v\n%s", bytes, i+1, fault, a.header, a.body)
 				}
 			}
 		})
 	}
 	for name := range table {
-		t.Errorf("answers.txt: nothing is sent for %q", name)
+		t.Errorf("answers.txt: no request is named %q", name)
 	}
 }
 
-// bytes returns the request as it is sent to the target.
+// bytes returns the request in the form that is sent to the target.
 func (t Target) bytes(c request) string {
 	return strings.Replace(c.sent, post, t.Post+t.from()+Host, 1)
 }
 
-// from returns a header by which each request comes from another address, where the target trusts the address of the test.
+// from returns a header that gives each request another client address, if the target trusts the test's address.
 func (t Target) from() string {
 	return fmt.Sprintf("X-Forwarded-For: 198.51.%d.%d\r\n", t.column, clients.Add(1)%250)
 }
 
 var clients atomic.Int64
 
-// path returns the path that envelopes name.
+// path returns the path in the envelopes.
 func (t Target) path(c request) string {
 	switch {
 	case c.path == noPath:

@@ -16,16 +16,16 @@ import (
 	"deeplink/shared/requestid"
 )
 
-// patience is how long a server may take for all of it. Servers wait at most 10 seconds for what never comes.
+// patience bounds the time of a request. Servers wait at most 10 seconds for missing data.
 const patience = 30 * time.Second
 
-// last follows each request on its connection: it is answered when the connection is still open, and nothing follows it.
+// last follows each request on its connection. It gets a response if the connection is still open; nothing follows it.
 const (
 	lastID = "last"
 	last   = "GET /last HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: " + lastID + "\r\nConnection: close\r\n\r\n"
 )
 
-// past stands for the status of an answer by HTTP/0.9, which has none.
+// past replaces the status of an HTTP/0.9 response, which has none.
 const past = 9
 
 type answer struct {
@@ -34,13 +34,13 @@ type answer struct {
 	body   []byte
 }
 
-// got is what came of a request: its answers, and whether the connection was open for the last request after them.
+// got is the result of a request: its responses, and whether the connection was still open for the request last.
 type got struct {
 	answers []answer
 	open    bool
 }
 
-// stranger returns a dialer with an address of its own on the loopback network, so that servers count each connection as another client.
+// stranger returns a dialer with a new address on the loopback network, so that servers treat each connection as another client.
 func stranger() *net.Dialer {
 	n := strangers.Add(1)
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, byte(n>>8), byte(n))}}
@@ -57,7 +57,7 @@ func send(to Target, c request, bytes string) (g got, err error) {
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return g, err
 	}
-	// A server that has refused what it read so far may close before the rest was sent.
+	// A server that rejects a request early may close before all of it was sent.
 	go func() {
 		if c.cut {
 			_, _ = io.WriteString(conn, bytes)
@@ -79,9 +79,9 @@ func send(to Target, c request, bytes string) (g got, err error) {
 			g.answers = append(g.answers, a)
 			return g, nil
 		case err != nil && a.status != 0:
-			return g, fmt.Errorf("answer %d is cut off: %w", a.status, err)
+			return g, fmt.Errorf("response %d is truncated: %w", a.status, err)
 		case err != nil:
-			return g, nil // it hung up
+			return g, nil // the server closed the connection
 		case a.header.Get(requestid.Header) == lastID && a.status == http.StatusNotFound:
 			g.open = true
 			return g, nil
@@ -90,7 +90,7 @@ func send(to Target, c request, bytes string) (g got, err error) {
 	}
 }
 
-// method is that of the first request, for the length of its answer.
+// method is that of the first request, for the length of its response.
 func (c request) method() string {
 	method, _, _ := strings.Cut(c.sent, " ")
 	return method
@@ -113,17 +113,17 @@ func read(from *bufio.Reader, method string) (answer, error) {
 	return answer{response.StatusCode, response.Header, body}, err
 }
 
-// names reports whether an envelope names the path of the request. nginx mends request lines that have none.
+// names reports whether an envelope has the path of the request. nginx repairs request lines without a path.
 func (t Target) names(c request, path string) bool {
 	return path == t.path(c) || path == "" && c.vague || c.path == noPath && t.proxied()
 }
 
-// fault says what is wrong with an answer, whatever its status. Those of nginx itself are its own business.
+// fault says what is wrong with a response, whatever its status. Responses of nginx itself are not checked.
 func (t Target) fault(c request, a answer) error {
 	id := a.header.Get(requestid.Header)
 	switch {
 	case id == hiddenID || strings.Contains(string(a.body), hidden):
-		return errors.New("it answers what stands in a body")
+		return errors.New("a response to the request inside a body")
 	case a.status == http.StatusContinue || a.status == past || a.header.Get("Deeplink-Version") == "" && strings.HasPrefix(a.header.Get("Server"), "nginx"):
 		return nil
 	case a.header.Get("Deeplink-Version") != "1" || len(a.header.Values(requestid.Header)) != 1 || !requestid.Valid(id):

@@ -3,12 +3,11 @@
 //
 // A read is stale when the state it shows had been replaced, for good, before the read was sent:
 //
-// - by a change whose response said "complete" before;
-// - by a change whose response said "pending" longer ago than the edge may serve while it reaches neither Postgres nor Redis (S). The
-// response to a
-// create does not wait for leases, so there the bound is a lease and S;
-// - by a change made by hand in the database longer ago than a lease and S. Control does not wait for the edges then; this is the longest
-// that an edge may continue.
+//   - by a change whose response said "complete" before;
+//   - by a change whose response said "pending" longer ago than the edge may serve while it reaches neither Postgres nor Redis (S). The
+//     response to a create does not wait for leases, so there the bound is a lease and S;
+//   - by a change made by hand in the database longer ago than a lease and S. Control does not wait for the edges then; this is the
+//     longest that an edge may continue.
 //
 // A change without a response (an error, a time-out, a killed control) may have happened, may still happen at any later time, or never:
 // both the requested state and the state that it would replace are allowed until a later delete gets its response. A delete ends that,
