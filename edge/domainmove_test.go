@@ -50,7 +50,7 @@ func TestHostThatMovedServesItsNewOwnerAlone(t *testing.T) {
 	after := []string{"sale 302 https://two.example/", "old 404 ", "new 302 https://two.example/", "data false", "files [two]"}
 	check := func(when string, expected []string) {
 		t.Helper()
-		for range 3 { // from Postgres, then from the cache
+		for range 3 { // first from Postgres, then from the cache
 			if diff := cmp.Diff(expected, e.served(t, host, "sale", "old", "new")); diff != "" {
 				t.Errorf("%s (-expected +served):\n%s", when, diff)
 			}

@@ -103,7 +103,7 @@ func freeAddr(t *testing.T) string {
 	return addr
 }
 
-// until waits until so returns true.
+// until waits until the condition is true.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !so(); time.Sleep(5 * time.Millisecond) {
@@ -206,7 +206,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
-	last   bool // it says that the connection ends
+	last   bool // the server closes the connection after it
 }
 
 // get sends a GET with header lines "Name: value". Host is the shared host unless it is among them.
@@ -251,7 +251,7 @@ func exchange(addr, raw string) (answer, error) {
 	if err := c.SetDeadline(time.Now().Add(bound)); err != nil {
 		return answer{}, err
 	}
-	// An edge that has refused the bytes so far may close the connection before the rest was sent.
+	// An edge that rejects a request early may close the connection before all of it was sent.
 	_, _ = io.WriteString(c, raw)
 	return readAnswer(c, raw)
 }

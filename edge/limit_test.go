@@ -25,7 +25,7 @@ func (e *testEdge) flood(t *testing.T, clicks int, forwarded func(attempt, click
 			}
 			fmt.Fprintf(&raw, "GET %s HTTP/1.1\r\nHost: go.example.com\r\nX-Forwarded-For: %s\r\n\r\n", path, from)
 		}
-		time.Sleep(ratelimit.Resolution.Window) // that of the attempt before is over
+		time.Sleep(ratelimit.Resolution.Window) // the window of the previous attempt is over
 		began := time.Now()
 		answers := e.pipeline(t, raw.String(), clicks+1)
 		if time.Since(began) >= ratelimit.Resolution.Window {
@@ -64,8 +64,8 @@ func TestRateLimitIsExactPerClient(t *testing.T) {
 	}{
 		{"the same address", "192.0.%d.1", "192.0.%d.1", true},
 		{"another address", "192.0.%d.1", "192.0.%d.2", false},
-		{"the right-most that is no proxy", "192.0.%d.1, 10.1.2.3", "203.0.113.7, 192.0.%d.1", true},
-		{"an address that a stranger names", "192.0.%d.1", "192.0.%d.1, 203.0.113.7", false},
+		{"the right-most address that is not a proxy", "192.0.%d.1, 10.1.2.3", "203.0.113.7, 192.0.%d.1", true},
+		{"an address that the client added", "192.0.%d.1", "192.0.%d.1, 203.0.113.7", false},
 		{"the same /64", "2001:db8:0:%d::1", "2001:db8:0:%d:ffff::2", true},
 		{"another /64", "2001:db8:0:%d::1", "2001:db8:1:%d::1", false},
 		{"an IPv4 address written as IPv6", "192.0.%d.1", "::ffff:192.0.%d.1", true},
@@ -111,7 +111,7 @@ func TestRefusedRequestsDoNotCount(t *testing.T) {
 	r := rows{t, e.owner}
 	r.link(r.organization("abcd"), "x", map[string]any{"fallback_url": "https://shop.example.com/"})
 	e.flood(t, 900, func(int, int) string { return "-" }, func(int) string { return "-" })
-	time.Sleep(ratelimit.Resolution.Window) // as the message says
+	time.Sleep(ratelimit.Resolution.Window) // the wait of the message
 	if a := e.get(t, "/abcd/x"); a.status != 302 {
 		t.Errorf("status %d a second after a flood, expected 302", a.status)
 	}

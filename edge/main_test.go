@@ -31,7 +31,7 @@ var forever = []goleak.Option{
 }
 
 func TestStoppedEdgeLeavesNoGoroutines(t *testing.T) {
-	testkit.NewDatabase(t) // whose server stays for the other tests
+	testkit.NewDatabase(t) // its server stays for the other tests
 	defer goleak.VerifyNone(t, append(forever, goleak.IgnoreCurrent())...)
 	t.Run("serve and stop", func(t *testing.T) {
 		e := startEdge(t, nil)
@@ -153,7 +153,7 @@ func TestSecondEdgeOnASlotEnds(t *testing.T) {
 	}
 	until(t, "the first edge is ready", func() bool { return e.readyz(t) == http.StatusOK })
 	if e.registered(t) != 1 {
-		t.Error("the first edge suffered from the second")
+		t.Error("the first edge was affected by the second")
 	}
 }
 

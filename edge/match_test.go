@@ -158,7 +158,7 @@ func TestTokenMatchesItsLinkOnce(t *testing.T) {
 	}
 	metrics := e.metrics(t)
 	if metrics[`deeplink_edge_requests_total{kind="match",status="200"}`] != "13" || metrics[`deeplink_edge_match_tokens_total{result="matched"}`] != "7" {
-		t.Errorf("metrics: %s answers, %s matches; expected 13 and 7",
+		t.Errorf("metrics: %s responses, %s matches; expected 13 and 7",
 			metrics[`deeplink_edge_requests_total{kind="match",status="200"}`], metrics[`deeplink_edge_match_tokens_total{result="matched"}`])
 	}
 	// A token starts with its version. No part of it may be in the log.
@@ -265,11 +265,11 @@ func TestSpentTokenStaysSpentAcrossRestarts(t *testing.T) {
 	for _, e := range edges {
 		checkNothing(t, "spent before the restart", e.post(t, clipboardOf(token, "b")))
 		if again := e.post(t, clipboardOf(token, "a")); again.body != first.body {
-			t.Errorf("the device asks again: %d %s, expected %s", again.status, again.body, first.body)
+			t.Errorf("the device retries: %d %s, expected %s", again.status, again.body, first.body)
 		}
 	}
 	if a := edges[0].post(t, clipboard(later)); !isMatch(a) {
-		t.Errorf("the token that met no PostgreSQL: %d %s, expected a match", a.status, a.body)
+		t.Errorf("the token that was presented without PostgreSQL: %d %s, expected a match", a.status, a.body)
 	}
 }
 

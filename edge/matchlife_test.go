@@ -36,7 +36,7 @@ func TestTokenOfALinkThatDoesNotResolveIsNeitherMatchedNorSpent(t *testing.T) {
 		before := r.spent()
 		r.exec(test.ending)
 		checkNothing(t, test.name, e.post(t, clipboard(token)))
-		checkNothing(t, test.name+", to a device that asks again", e.post(t, clipboardOf(held, "a")))
+		checkNothing(t, test.name+", for a device that retries", e.post(t, clipboardOf(held, "a")))
 		if spent := r.spent(); spent != before {
 			t.Errorf("%s: %s tokens are spent, expected %s as before", test.name, spent, before)
 		}
@@ -48,7 +48,7 @@ func TestTokenOfALinkThatDoesNotResolveIsNeitherMatchedNorSpent(t *testing.T) {
 			t.Errorf("no longer %s: %d %s, expected a match", test.name, a.status, a.body)
 		}
 		if again := e.post(t, clipboardOf(held, "a")); again.body != first.body && test.name != "expired" {
-			t.Errorf("no longer %s, asked again: %s, expected %s", test.name, again.body, first.body)
+			t.Errorf("no longer %s, retried: %s, expected %s", test.name, again.body, first.body)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestStuckRedemptionsDoNotDelayClicks(t *testing.T) {
 		return n
 	}
 	until(t, "as many redemptions as there are connections wait for the lock", func() bool { return waiting() == 4 })
-	for i := range 50 { // misses, each with a question to Postgres
+	for i := range 50 { // misses, each with a query to Postgres
 		if a := e.get(t, fmt.Sprintf("/abcd/unknown%d", i)); a.status != 404 {
 			t.Fatalf("a click: %d %s, expected 404", a.status, a.body)
 		}
@@ -150,12 +150,12 @@ func TestStuckRedemptionsDoNotDelayClicks(t *testing.T) {
 	checkNothing(t, "a forged token", e.post(t, clipboard("AQ"+strings.Repeat("A", 72))))
 	posting.Wait()
 	// Postgres ends the session shortly after the client gets its response; nothing is promised for that moment.
-	until(t, "they are given up", func() bool { return waiting() == 0 })
+	until(t, "the redemptions are canceled", func() bool { return waiting() == 0 })
 	if err := lock.Rollback(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if spent := r.spent(); spent != "0" {
-		t.Errorf("%s tokens are spent that no response reported", spent)
+		t.Errorf("%s tokens are spent without a response", spent)
 	}
 	for _, token := range tokens {
 		if a := e.post(t, clipboard(token)); !isMatch(a) {
@@ -198,7 +198,7 @@ func TestRedemptionThatFailsIs500(t *testing.T) {
 	r.exec(`revoke select (path) on links from deeplink_edge`)
 	a := e.post(t, clipboard(fresh(t, link)), "X-Request-Id: find-me")
 	if a.status != 500 || strings.Contains(a.body, "permission") {
-		t.Errorf("%d %s, expected a silent 500", a.status, a.body)
+		t.Errorf("%d %s, expected a 500 without the cause", a.status, a.body)
 	}
 	checkEnvelope(t, a, "/match")
 	if log := e.log.String(); strings.Count(log, "find-me") != 1 || !strings.Contains(log, "permission denied") {

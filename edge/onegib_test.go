@@ -264,16 +264,16 @@ func (h *holder) wait(t *testing.T, so string) {
 		select {
 		case line, ok := <-h.lines:
 			if !ok {
-				t.Fatalf("a holder of connections ended before it said %q", so)
+				t.Fatalf("a holder of connections ended before it reported %q", so)
 			}
 			if line == so {
 				return
 			}
 			if strings.Contains(line, "onegib_test.go") {
-				t.Fatalf("a holder of connections says: %s", line)
+				t.Fatalf("a holder of connections reports: %s", line)
 			}
 		case <-late:
-			t.Fatalf("no holder said %q within five minutes", so)
+			t.Fatalf("no holder reported %q within five minutes", so)
 		}
 	}
 }

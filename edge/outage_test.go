@@ -37,7 +37,7 @@ func TestEdgeWithoutPostgresServesCachedLinksAnd503Otherwise(t *testing.T) {
 	if err := server.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the edge answers again", func() bool { return e.get(t, "/abcd/unknown").status == 302 })
+	until(t, "the edge serves uncached links again", func() bool { return e.get(t, "/abcd/unknown").status == 302 })
 }
 
 // warm requests a path until it is cached and no pending change can void the entry.
@@ -65,7 +65,7 @@ func TestFailedStatementIs500AndLoggedOnce(t *testing.T) {
 	r.exec(`revoke select on app_configs from deeplink_edge`)
 	a := e.get(t, "/abcd/x?secret=1", "X-Request-Id: find-me", "Authorization: secret")
 	if a.status != 500 || strings.Contains(a.body, "permission") || strings.Contains(a.body, "app_configs") {
-		t.Errorf("%d %s, expected a silent 500", a.status, a.body)
+		t.Errorf("%d %s, expected a 500 without the cause", a.status, a.body)
 	}
 	checkEnvelope(t, a, "/abcd/x")
 	checkHeaders(t, a)

@@ -110,7 +110,7 @@ func (p *program) testDrain(t *testing.T) {
 	}
 
 	send(t, cmd, syscall.SIGINT)
-	until(t, "readiness is given up", func() bool { return e.readyz(t) == http.StatusServiceUnavailable })
+	until(t, "/readyz fails", func() bool { return e.readyz(t) == http.StatusServiceUnavailable })
 	// Load balancers still send requests, and control still waits for this edge.
 	if a, err := askHead(keptAlive, "/abcd/x"); err != nil || a.status != 302 || !a.last {
 		t.Errorf("while it drains: status %d, last %v, %v; expected 302 and the last", a.status, a.last, err)

@@ -38,7 +38,7 @@ func TestSecretsShowNowhere(t *testing.T) {
 		if err := c.LogLevel.UnmarshalText([]byte("debug")); err != nil {
 			t.Fatal(err)
 		}
-		c.RedisURL = "redis://:canary-redis@" + c.RedisURL[len("redis://"):] // it wants none, and refuses this one
+		c.RedisURL = "redis://:canary-redis@" + c.RedisURL[len("redis://"):] // Redis requires no password, and rejects this one
 	})
 	r := rows{t, e.owner}
 	organization := r.organization("abcd")
@@ -95,13 +95,13 @@ func TestSecretsShowNowhere(t *testing.T) {
 	outside := rows{t, testkit.Connect(t, u.String())}
 	outside.exec("alter database " + name + " with allow_connections false")
 	outside.exec("select pg_terminate_backend(pid) from pg_stat_activity where datname = '" + name + "'")
-	until(t, "the store is gone", func() bool {
+	until(t, "the database is unreachable", func() bool {
 		fail("GET /abcd/x3?canary-query HTTP/1.1\r\n"+host, "\r\n")
 		return statuses[http.StatusServiceUnavailable] > 0
 	})
 	for _, status := range []int{400, 404, 405, 410, 413, 414, 415, 417, 431, 500, 501, 503, 505} {
 		if statuses[status] == 0 {
-			t.Errorf("nothing was answered by %d: %v", status, statuses)
+			t.Errorf("no response had status %d: %v", status, statuses)
 		}
 	}
 	answer, err := http.Get("http://" + e.admin + "/metrics")
@@ -118,6 +118,6 @@ func TestSecretsShowNowhere(t *testing.T) {
 	<-e.ended
 	check("the log", e.log.String())
 	if log := e.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "level=DEBUG") {
-		t.Errorf("the log says nothing of what failed:\n%s", log)
+		t.Errorf("the log lacks the failure:\n%s", log)
 	}
 }

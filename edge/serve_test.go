@@ -255,7 +255,7 @@ func TestCachedLinkExpiresWithoutAMessage(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no link was asked for three times before its expiry")
+	t.Error("no link was requested three times before its expiry")
 }
 
 // outlive creates a link and requests it until it has expired. It returns the number of requests before that.

@@ -43,7 +43,7 @@ func TestHostileRequests(t *testing.T) {
 		{"another protocol", "GET /abcd/Promo FTP/1.1\r\n" + host + "\r\n", 400, "/abcd/Promo"},
 		{"no method", " /abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 400, ""},
 		{"bytes of TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, ""},
-		{"method that is none", "GE(T /abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 400, "/abcd/Promo"},
+		{"invalid method", "GE(T /abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 400, "/abcd/Promo"},
 		{"unknown method", "BREW /abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 405, "/abcd/Promo"},
 		{"method in lower case", "get /abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 405, "/abcd/Promo"},
 		{"TRACE", "TRACE /abcd/Promo HTTP/1.1\r\n" + host + "\r\n", 405, "/abcd/Promo"},
@@ -153,7 +153,7 @@ func checkHeaders(t *testing.T, a answer) {
 		t.Errorf("%s: %q, expected one that is valid", requestid.Header, ids)
 	}
 	if a.header.Get("Date") == "" {
-		t.Error("an answer without Date")
+		t.Error("a response without Date")
 	}
 }
 
@@ -180,7 +180,7 @@ func checkEnvelope(t *testing.T, a answer, path string) {
 		t.Errorf("Content-Type %q, expected application/json", got)
 	}
 	if a.header.Get("Retry-After") != "" {
-		t.Error("an answer with Retry-After")
+		t.Error("a response with Retry-After")
 	}
 }
 

@@ -121,7 +121,7 @@ func TestDrippingHeaderIsCutOffOverTCP(t *testing.T) {
 		}
 	}()
 	a, err := readAnswer(c, "GET")
-	// The client goes on sending, so the connection may end with a reset after the response.
+	// The client continues to send, so the connection may end with a reset after the response.
 	if a.status != 408 && err == nil {
 		t.Errorf("status %d, expected 408", a.status)
 	}

@@ -111,7 +111,7 @@ func TestOtherAppConfigVoidsOnlyTheSharedHostsFiles(t *testing.T) {
 	// In one of several thousand edges, two of the tags share a stripe.
 	if asked := askedForNothing(t); len(asked) > 0 {
 		if again := askedForNothing(t); len(again) > 0 {
-			t.Errorf("asked Postgres for what had not changed: %q, and another edge %q", asked, again)
+			t.Errorf("loaded unchanged data from Postgres: %q, and another edge %q", asked, again)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func askedForNothing(t *testing.T) (all []string) {
 		case got && !ask.again:
 			all = append(all, ask.path+" on "+ask.host)
 		case !got && ask.again:
-			t.Errorf("%s on %s did not ask Postgres", ask.path, ask.host)
+			t.Errorf("%s on %s was not loaded from Postgres", ask.path, ask.host)
 		}
 	}
 	if diff := cmp.Diff([]string{"one", "three"}, e.associated(t, "go.example.com")); diff != "" {
@@ -189,7 +189,7 @@ func TestFileIsLoadedWhileLinksCannotBe(t *testing.T) {
 	before := e.metrics(t)["deeplink_edge_loads_total"]
 	e.get(t, wellknown.ApplePath)
 	if e.metrics(t)["deeplink_edge_loads_total"] == before {
-		t.Error("the file was not asked for: the breaker of links is open")
+		t.Error("the file was not loaded: the breaker of links is open")
 	}
 	if diff := cmp.Diff([]string{"one"}, e.associated(t, "go.example.com")); diff != "" {
 		t.Errorf("(-expected +got):\n%s", diff)

@@ -33,8 +33,7 @@ func parse(t testing.TB, text string) *Keys {
 	return keys
 }
 
-// known was computed by other means: Python's hmac and base64, of version 1, the link, the time and the nonce 0 to 15 with the
-// first key.
+// known was computed with Python's hmac and base64, from version 1, the link, the time and the nonce 0 to 15 with the first key.
 const known = "AQGVUUyaAHs-jS87ahyeTxABnKlFCgcAAQIDBAUGBwgJCgsMDQ4P1309juE6tqWJy0pZa3-acw"
 
 func TestReadGivesWhatTheKnownTokenSays(t *testing.T) {
@@ -79,7 +78,7 @@ func TestTokensAreShortSafeInURLsAndNeverTheSame(t *testing.T) {
 		token, ok := keys.Read(text, click)
 		for _, half := range [2][8]byte{[8]byte(token.Nonce[:8]), [8]byte(token.Nonce[8:])} {
 			if !ok || seen[half] {
-				t.Fatalf("%q: read %v, its nonce came before %v", text, ok, seen[half])
+				t.Fatalf("%q: read %v, repeated nonce: %v", text, ok, seen[half])
 			}
 			seen[half] = true
 		}
@@ -123,11 +122,11 @@ func TestEveryChangeIsRefused(t *testing.T) {
 		}
 	}
 	if _, ok := keys.Read(text, click); !ok {
-		t.Error("the unchanged token is refused")
+		t.Error("the unchanged token is rejected")
 	}
 }
 
-// The decoder skips line breaks. A token that ends in a zero byte must not be read without it.
+// The decoder skips line breaks. A token that ends in a zero byte must not be accepted without it.
 func TestTokenHasOneForm(t *testing.T) {
 	t.Parallel()
 	keys := parse(t, first)
@@ -265,11 +264,11 @@ func FuzzRead(f *testing.F) {
 		token, ok := keys.Read(text, click)
 		if !ok {
 			if token != (Token{}) {
-				t.Fatalf("%q is refused and says %+v", text, token)
+				t.Fatalf("%q is rejected and returns %+v", text, token)
 			}
 			return
 		}
-		// Whatever is read has one form only, and its code is the one that only the key gives.
+		// Every accepted token has one form only, and its code requires the key.
 		var raw [size]byte
 		raw[0] = version
 		copy(raw[linkAt:], token.Link[:])
@@ -293,7 +292,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkRead shows that what is wrong with a token cannot be told by the time it takes.
+// BenchmarkRead shows that the time of a rejection does not reveal its cause.
 func BenchmarkRead(b *testing.B) {
 	keys := parse(b, first+","+second)
 	good := string(keys.Append(nil, link, click))

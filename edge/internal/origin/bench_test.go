@@ -2,8 +2,8 @@ package origin
 
 import "testing"
 
-// BenchmarkLink looks codes up, one after the other. What counts is what it allocates: unknown codes by the thousand make an edge collect
-// garbage, for which clicks wait.
+// BenchmarkLink looks up codes, one after the other. Its allocations matter: thousands of unknown codes cause garbage collections, which
+// delay clicks.
 func BenchmarkLink(b *testing.B) {
 	o := newTestEnv(b).origin(connectionsPerSender)
 	for _, code := range []string{"code0", "unknown"} {

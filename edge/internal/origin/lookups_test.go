@@ -11,7 +11,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// origin returns one over so many connections.
+// origin returns an Origin with that many connections.
 func (w *testEnv) origin(connections int32) *Origin {
 	w.t.Helper()
 	o, err := Open(w.t.Context(), w.edgeURL, connections)
@@ -22,7 +22,7 @@ func (w *testEnv) origin(connections int32) *Origin {
 	return o
 }
 
-// block keeps every lookup waiting in Postgres until the function is called.
+// block makes every lookup wait in Postgres until the returned function is called.
 func (w *testEnv) block() (unblock func()) {
 	w.t.Helper()
 	tx, err := testkit.Connect(w.t, w.ownerURL).Begin(context.Background())
@@ -40,7 +40,7 @@ func (w *testEnv) block() (unblock func()) {
 	}
 }
 
-// queued waits until so many lookups wait for a line.
+// queued waits until n lookups are queued.
 func queued(t *testing.T, o *Origin, n int) {
 	t.Helper()
 	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
@@ -49,22 +49,22 @@ func queued(t *testing.T, o *Origin, n int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d lookups wait for a line, expected %d", waiting, n)
+			t.Fatalf("%d lookups are queued, expected %d", waiting, n)
 		}
 	}
 }
 
-// isSending waits until a lookup is at Postgres.
+// isSending waits until a lookup is in progress in Postgres.
 func isSending(t *testing.T, o *Origin) {
 	t.Helper()
 	for end := time.Now().Add(bound); o.Stat().AcquiredConns() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("no lookup is sent")
+			t.Fatal("no lookup in progress")
 		}
 	}
 }
 
-// idle checks that every line was given back.
+// idle checks that no sender is busy and no lookup is queued.
 func idle(t *testing.T, o *Origin) {
 	t.Helper()
 	if taken, waiting := o.links.Load(); taken != 0 || waiting != 0 {
@@ -72,7 +72,7 @@ func idle(t *testing.T, o *Origin) {
 	}
 }
 
-// TestConcurrentLookupsEachGetTheirOwnResult makes many wait for one line, and counts what they take.
+// TestConcurrentLookupsEachGetTheirOwnResult queues many lookups behind one, and counts the round trips.
 func TestConcurrentLookupsEachGetTheirOwnResult(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -106,14 +106,14 @@ func TestConcurrentLookupsEachGetTheirOwnResult(t *testing.T) {
 	queued(t, o, n-1)
 	unblock()
 	group.Wait()
-	// The first went by itself, the others by maxBatch.
+	// The first lookup was alone, the others in batches of maxBatch.
 	if trips := o.Stat().AcquireCount() - before; trips != 1+3 {
 		t.Errorf("%d lookups took %d round trips, expected 4", n, trips)
 	}
 	idle(t, o)
 }
 
-// TestCanceledLookupDoesNotDelayOthers gives up one that has the line, one that waits, and one that is told that it has the line.
+// TestCanceledLookupDoesNotDelayOthers cancels a lookup in progress, a queued one, and one that has just become the next sender.
 func TestCanceledLookupDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -124,7 +124,7 @@ func TestCanceledLookupDoesNotDelayOthers(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		group.Go(func() {
 			if _, err := o.Link(ctx, "abcd", "code0"); !errors.Is(err, context.Canceled) {
-				t.Errorf("a lookup that was given up: %v", err)
+				t.Errorf("a canceled lookup: %v", err)
 			}
 		})
 		return cancel
@@ -133,10 +133,10 @@ func TestCanceledLookupDoesNotDelayOthers(t *testing.T) {
 	isSending(t, o)
 	next := start()
 	queued(t, o, 1)
-	start()() // it is given up at once
+	start()() // it is canceled immediately
 	queued(t, o, 1)
 	sending()
-	queued(t, o, 0) // next has the line
+	queued(t, o, 0) // next is the sender
 	patient := make(chan error, 1)
 	go func() {
 		_, err := o.Link(context.Background(), "abcd", "code0")
@@ -157,7 +157,7 @@ func TestCanceledLookupDoesNotDelayOthers(t *testing.T) {
 	idle(t, o)
 }
 
-// TestChangedPlanFailsNoLookupOfABatch is what a migration under a running edge does.
+// TestChangedPlanFailsNoLookupOfABatch simulates a migration while an edge runs.
 func TestChangedPlanFailsNoLookupOfABatch(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

@@ -10,7 +10,7 @@ import (
 	"deeplink/shared/catalog"
 )
 
-// TestEveryColumnOfALinkIsRead fills all there are, and then none but those that must be.
+// TestEveryColumnOfALinkIsRead fills all columns, and then only the required ones.
 func TestEveryColumnOfALinkIsRead(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

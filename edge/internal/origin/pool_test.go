@@ -14,7 +14,7 @@ func TestQueryIsRetriedUntilItsPreparedStatementIsCurrent(t *testing.T) {
 	changed, other := &pgconn.PgError{Code: postgres.PlanChanged}, errors.New("other")
 	for _, test := range []struct {
 		name     string
-		outcomes []error // of the first runs; the last one is that of all later runs
+		outcomes []error // of the first calls; the last one is that of all later calls
 		runs     int
 		err      error
 	}{

@@ -21,9 +21,9 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 const (
-	// bound is how long a test waits for what must happen.
+	// bound is the timeout of a test's waits.
 	bound = 20 * time.Second
-	// connections are those of the redeemer.
+	// connections is the number of connections of the redeemer.
 	connections = 4
 )
 
@@ -89,7 +89,7 @@ func (w *testEnv) redeem(token matchtoken.Token, deviceID string) *Redemption {
 	return redemption
 }
 
-// tokenOf is what a token of a link says that was made now.
+// tokenOf returns the content of a token of a link that was minted now.
 func tokenOf(link string) matchtoken.Token {
 	token := matchtoken.Token{Link: uuid.MustParse(link), ClickedAt: time.Now().Truncate(time.Millisecond)}
 	rand.Read(token.Nonce[:])
@@ -165,11 +165,11 @@ func TestRedemptionHasThePublicFieldsOfTheLink(t *testing.T) {
 	}
 }
 
-// Postgres judges the age as well: redemptions are purged by its clock.
+// Postgres also checks the age: redemptions are purged by its clock.
 func TestAgeOfATokenIsCheckedByTheClockOfPostgres(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	const slack = 10 * time.Second // until the statement runs
+	const slack = 10 * time.Second // the time until the statement runs
 	for age, good := range map[time.Duration]bool{
 		0: true, matchtoken.Lifetime - slack: true, matchtoken.Lifetime: false, matchtoken.Lifetime + time.Hour: false,
 		slack - matchtoken.Skew: true, -matchtoken.Skew - slack: false, -matchtoken.Lifetime: false,
@@ -192,7 +192,7 @@ func TestSameDeviceGetsTheSameRedemptionForAMinute(t *testing.T) {
 	}{
 		{"a", "a", 0, true},
 		{"a", "a", retryWindow - 10*time.Second, true},
-		{"a", "a", retryWindow + time.Millisecond, false}, // the column rounds to milliseconds, up too
+		{"a", "a", retryWindow + time.Millisecond, false}, // the column rounds to milliseconds, also up
 		{"a", "b", 0, false},
 		{"a", "A", 0, false},
 		{"a", "", 0, false},
@@ -217,7 +217,7 @@ func TestSameDeviceGetsTheSameRedemptionForAMinute(t *testing.T) {
 	w.redeem(token, "a")
 	w.exec(`update links set is_active = false`)
 	if again := w.redeem(token, "a"); again != nil {
-		t.Errorf("the link was deactivated, and the device is told again: %v", again)
+		t.Errorf("the link was deactivated, and the device still gets the match: %v", again)
 	}
 }
 
@@ -257,8 +257,8 @@ func TestOneOfManyConcurrentRedemptionsWins(t *testing.T) {
 	}
 }
 
-// A second redemption that does not see the first one's row, because that was not committed when its statement began, waits for it
-// and then knows whose it was.
+// A second redemption whose snapshot does not contain the first one's row, because that was not committed yet, waits for its commit and
+// then knows its device.
 func TestRedemptionWaitsForOneThatIsNotCommitted(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -291,7 +291,7 @@ func TestRedemptionWaitsForOneThatIsNotCommitted(t *testing.T) {
 			}
 			select {
 			case redemption := <-answered:
-				t.Fatalf("device %s: answered %v before the first was committed", device, redemption)
+				t.Fatalf("device %s: returned %v before the first was committed", device, redemption)
 			default:
 			}
 		}
@@ -299,12 +299,12 @@ func TestRedemptionWaitsForOneThatIsNotCommitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if redemption := <-answered; (redemption != nil) != again {
-			t.Errorf("device %s after device a: %v, expected an answer: %v", device, redemption, again)
+			t.Errorf("device %s after device a: %v, expected a redemption: %v", device, redemption, again)
 		}
 	}
 }
 
-// A statement is prepared on each connection, and after a migration fails on each of them once.
+// A statement is prepared on each connection, and fails once on each of them after a migration.
 func TestRedeemWorksAfterAMigration(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -313,7 +313,7 @@ func TestRedeemWorksAfterAMigration(t *testing.T) {
 	w.redeemOnEachConnection()
 }
 
-// redeemOnEachConnection redeems a token on each of the redeemer's connections, which a lock makes them hold at once.
+// redeemOnEachConnection redeems a token on each of the redeemer's connections; a lock makes the redemptions concurrent.
 func (w *testEnv) redeemOnEachConnection() {
 	w.t.Helper()
 	lock, err := w.owner.Begin(w.t.Context())

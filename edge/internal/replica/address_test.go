@@ -41,7 +41,7 @@ func TestAddressWithoutHostGetsLocalAddressOfDatabaseConnection(t *testing.T) {
 	}
 }
 
-// A poll that offered the table an address it does not take would cost the edge its lease.
+// A poll with an address that the table rejects would cost the edge its lease.
 func TestTableAcceptsEveryValidAddress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -56,12 +56,12 @@ func TestTableAcceptsEveryValidAddress(t *testing.T) {
 		}
 		f.exec(t, `insert into edges (slot, incarnation, lease_ms, hold_ms, address) values (gen_random_uuid(), gen_random_uuid(), 1, 1, $1)`, address)
 		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" || strings.ContainsAny(address, "/@%? \n\x00") {
-			t.Errorf("%q is called an address", address)
+			t.Errorf("%q is accepted as an address", address)
 		}
 	}
 	for _, address := range []string{"10.0.0.1:8080", "edge-1.internal:1", "edge_1:65535", "[fd00::1]:8080", long + ":65535"} {
 		if !ValidAddress(address) {
-			t.Errorf("%q is not called an address", address)
+			t.Errorf("%q is rejected", address)
 		}
 	}
 }
@@ -72,10 +72,10 @@ func TestRowHoldsAddressOfEdge(t *testing.T) {
 		t.Run(address, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, func(o *Options) { o.Address = address })
-			f.untilReady(t) // also one whose address is of no use
+			f.untilReady(t) // also if the address is unusable
 			f.exec(t, `update edges set address = 'elsewhere:1'`)
 			f.nextLease(t)
-			f.nextLease(t) // the first may be of a poll that wrote its row before
+			f.nextLease(t) // the first row may be from a poll that wrote earlier
 			var got string
 			if err := f.owner.QueryRow(t.Context(), `select coalesce(address, '') from edges`).Scan(&got); err != nil || got != expected {
 				t.Errorf("the row says %q, %v; expected %q", got, err, expected)

@@ -18,14 +18,14 @@ func TestStaleIfError(t *testing.T) {
 		f := &fixture{ended: make(chan error, 1)}
 		f.start(t, server.Database.URL, server.Database.EdgeURL, testkit.NewRedis(t).URL(), func(o *Options) { o.Lease, o.StaleIfError = lease, stale })
 		f.seed(t, sharedDomainID)
-		f.nextLease(t) // by then what was seeded has been applied, and voids no entry any more
+		f.nextLease(t) // by then the seeded changes have been applied, and no longer void entries
 		f.untilCached(t, "abcd", "code")
 		if err := server.StopImmediate(); err != nil {
 			t.Fatal(err)
 		}
 		return f, server
 	}
-	t.Run("serves what it holds for the time allowed, then nothing, then goes on", func(t *testing.T) {
+	t.Run("serves cached entries for the allowed time, then nothing, then continues", func(t *testing.T) {
 		t.Parallel()
 		f, server := start(t, stale)
 		start := f.lease.Load().start
@@ -44,7 +44,7 @@ func TestStaleIfError(t *testing.T) {
 		f.untilReady(t)
 		f.mustGet(t, "abcd", "code", "v1")
 	})
-	// A restart makes an edge forget all it holds: from then on clicks need what is only just back.
+	// After a restart of Postgres, an edge voids all entries: from then on clicks need the database that has only just returned.
 	t.Run("no click is lost when Postgres is back", func(t *testing.T) {
 		t.Parallel()
 		f, server := start(t, time.Minute)
@@ -62,7 +62,7 @@ func TestStaleIfError(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("a hint still ends it", func(t *testing.T) {
+	t.Run("a hint still voids the entry", func(t *testing.T) {
 		t.Parallel()
 		f, _ := start(t, stale)
 		until(t, "the end of the lease", func() bool { return f.Ready() != nil })
@@ -71,7 +71,7 @@ func TestStaleIfError(t *testing.T) {
 			t.Errorf("Get = %q, %v; want ErrUnavailable", value, err)
 		}
 	})
-	t.Run("zero means not at all", func(t *testing.T) {
+	t.Run("zero disables it", func(t *testing.T) {
 		t.Parallel()
 		f, _ := start(t, 0)
 		until(t, "the end of the lease", func() bool { return f.Ready() != nil })
@@ -81,7 +81,7 @@ func TestStaleIfError(t *testing.T) {
 	})
 }
 
-// The query for a file can time out while that for a link works, and the other way round.
+// The query for an association file can time out while the one for a link works, and vice versa.
 func TestFilesAndLinksHaveSeparateCircuitBreakers(t *testing.T) {
 	t.Parallel()
 	for failing, working := range map[string]string{"file": "link", "link": "file"} {

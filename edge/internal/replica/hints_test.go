@@ -22,7 +22,7 @@ func TestHintIsAcknowledgedAfterItsTagsAreBumped(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "a subscriber of hints", func() bool { return f.redis.PubSubNumSub(t.Context(), feed.Hints).Val()[feed.Hints] == 1 })
-	// An acknowledgement that Redis does not take in time is lost, and another hint is needed.
+	// An acknowledgement that Redis does not accept in time is lost, and another hint is needed.
 	id := int64(6)
 	until(t, "an acknowledgement", func() bool {
 		id++

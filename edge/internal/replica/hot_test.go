@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is hot is forgotten like everything else.
+// The hot table is voided like the cache.
 func TestHotEntryNeverServesAfterChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -21,7 +21,7 @@ func TestHotEntryNeverServesAfterChange(t *testing.T) {
 	isHot := func() bool { e := f.hot.get(hash); return e != nil && e.named([]byte("abcd/code")) }
 	for n := 0; !isHot(); n++ {
 		if n > 1000*cacheEvery {
-			t.Fatal("it did not become hot")
+			t.Fatal("the entry did not become hot")
 		}
 		f.mustGet(t, "abcd", "code", "old")
 	}
@@ -41,7 +41,7 @@ func TestHotTableReturnsWhatWasPutLast(t *testing.T) {
 	var h hot
 	first, second := newEntry(version{key: 7}, "abcd/first", []byte(strings.Repeat("x", 700))), newEntry(version{}, "abcd/second", nil)
 	if h.get(1) != nil {
-		t.Error("an empty place has an entry")
+		t.Error("an empty slot has an entry")
 	}
 	h.put(1, first)
 	if got := h.get(2); string(got) != string(first) || cap(got) != len(first) {
@@ -50,6 +50,6 @@ func TestHotTableReturnsWhatWasPutLast(t *testing.T) {
 	h.put(2, second)
 	h.put(1<<63, first)
 	if got := h.get(1); string(got) != string(second) {
-		t.Errorf("%q, expected what came last to its place", got)
+		t.Errorf("%q, expected the last entry put into its slot", got)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// However long a poll takes, its lease counts from when it began.
+// However long a poll takes, its lease counts from its start.
 func TestLeaseCountsFromStartOfPoll(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -15,7 +15,7 @@ func TestLeaseCountsFromStartOfPoll(t *testing.T) {
 		errors := f.counts.pollErrors.Load()
 		waiting := f.slowPoll(t)
 		if f.counts.pollErrors.Load() != errors {
-			return false // the machine stood still, and the lease is the next poll's
+			return false // the machine paused, and the lease is the next poll's
 		}
 		if start := f.lease.Load().start; start.After(waiting) {
 			t.Errorf("the lease counts from %v after its poll began to wait for an answer", start.Sub(waiting))
@@ -24,7 +24,7 @@ func TestLeaseCountsFromStartOfPoll(t *testing.T) {
 	})
 }
 
-// slowPoll has a poll wait for a lock, and returns since when at the latest. By then there is the lease of that poll.
+// slowPoll makes a poll wait for a lock, and returns the latest time of its start. On return the replica has the lease of that poll.
 func (f *fixture) slowPoll(t *testing.T) (waiting time.Time) {
 	t.Helper()
 	tx, err := f.owner.Begin(t.Context())
@@ -41,7 +41,7 @@ func (f *fixture) slowPoll(t *testing.T) (waiting time.Time) {
 	})
 	waiting = time.Now()
 	before := f.lease.Load()
-	time.Sleep(100 * time.Millisecond) // the poll takes this long at least
+	time.Sleep(100 * time.Millisecond) // minimum duration of the poll
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,8 @@ func TestLeaseEndsByMonotonicOrWallClock(t *testing.T) {
 	}{
 		{"none", nil, false},
 		{"just begun", &lease{start: now}, true},
-		{"over by both", &lease{start: now.Add(-time.Second)}, false},
-		{"over by the wall alone, after a machine slept", &lease{start: now.Add(-time.Second).Round(0)}, false},
+		{"expired by both clocks", &lease{start: now.Add(-time.Second)}, false},
+		{"expired by the wall clock only, after the machine slept", &lease{start: now.Add(-time.Second).Round(0)}, false},
 	}
 	for _, test := range tests {
 		if got := test.l.covers(now, time.Second); got != test.want {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A change that comes between the reading of the stamps and the end of the load voids the entry.
+// A change between the reading of the stamps and the end of the load voids the entry.
 func TestFillNeverServesAfterChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -26,8 +26,8 @@ func TestFillNeverServesAfterChange(t *testing.T) {
 	f.mustGet(t, "abcd", "code", "new")
 }
 
-// Who arrives while a load runs may use it only if nothing was bumped since it began: its row may have been read before the
-// change that the new request comes after.
+// A request that arrives during a load may share it only if nothing was bumped since its start: otherwise the load may have read its row
+// before a change that the new request must see.
 func TestLateRequestDoesNotUseLoadFromBeforeAChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -48,7 +48,7 @@ func TestLateRequestDoesNotUseLoadFromBeforeAChange(t *testing.T) {
 	joined := make(chan struct{})
 	go func() { close(joined); value, _ := f.get("abcd", "code"); late <- value }()
 	<-joined
-	time.Sleep(20 * time.Millisecond) // the late one joins the running load; if it came later still it would pass all the same
+	time.Sleep(20 * time.Millisecond) // the late request joins the running load; if it came even later, the test would pass as well
 	close(read)
 	if got := <-early; got != "old" {
 		t.Errorf("the early request got %q, want its own load's %q", got, "old")
@@ -58,8 +58,7 @@ func TestLateRequestDoesNotUseLoadFromBeforeAChange(t *testing.T) {
 	}
 }
 
-// Until the cache has taken its entry a load that ended is told as the cache would tell it: by who comes later too, but not after a
-// change.
+// After its end, a load stays usable, like the cached entry, until the cache has stored that entry, but not after a change.
 func TestEndedLoadIsUsedUntilAChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -78,7 +77,7 @@ func TestEndedLoadIsUsedUntilAChange(t *testing.T) {
 	f.loads.mu.Unlock()
 	f.mustGet(t, "abcd", "code", "old")
 	if n := asked.Load(); n != 0 {
-		t.Errorf("asked %d times for what was just loaded", n)
+		t.Errorf("%d loads of a link that was just loaded", n)
 	}
 	f.bump([]string{"k:" + key})
 	f.mustGet(t, "abcd", "code", "new")
@@ -108,7 +107,7 @@ func TestConcurrentRequestsForOneKeyShareALoad(t *testing.T) {
 	}
 }
 
-// A process that was stopped finds that the time of its loads has run out; no server is to blame.
+// The deadline of a load may pass while the process is suspended; that is not a failure of Postgres.
 func TestLoadOfASuspendedProcessIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -122,7 +121,7 @@ func TestLoadOfASuspendedProcessIsRetried(t *testing.T) {
 		return Result{OrgKey: "abcd", Value: []byte("v")}, nil
 	})
 	f.mustGet(t, "abcd", "code", "v")
-	f.mustGet(t, "abcd", "other", "v") // and Postgres does not count as down
+	f.mustGet(t, "abcd", "other", "v") // and the breaker of Postgres stays closed
 }
 
 func TestPanicInALoadIsReturnedAsError(t *testing.T) {

@@ -53,11 +53,11 @@ func TestChangeOfOrganizationVoidsLinksOnItsCustomDomain(t *testing.T) {
 	f.nextLease(t)
 	f.mustGet(t, "go.example.com", "code", "v1")
 	if f.counts.loads.Load() == before {
-		t.Error("answered from before the suspension: no load after it")
+		t.Error("served the state before the suspension: no load after it")
 	}
 }
 
-// The window must not miss a transaction, in whatever order identities are taken and transactions commit.
+// The window must not miss a transaction, in whatever order transaction ids are assigned and transactions commit.
 func TestPollMissesNoTransaction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -82,7 +82,7 @@ func TestPollMissesNoTransaction(t *testing.T) {
 				if _, err := tx.Exec(context.Background(), `insert into changes (tags) values ($1)`, []string{tag}); err != nil {
 					t.Error(err)
 				}
-				time.Sleep(rand.N(100 * time.Millisecond)) // transactions overlap, and commit in another order than they began
+				time.Sleep(rand.N(100 * time.Millisecond)) // transactions overlap, and commit in another order than they start
 				if err := tx.Commit(context.Background()); err != nil {
 					t.Error(err)
 				}
@@ -94,7 +94,7 @@ func TestPollMissesNoTransaction(t *testing.T) {
 					}
 				}
 				if f.stamps.counter(tag).Load() == before {
-					t.Errorf("a lease from after the commit of %s, which was never bumped", tag)
+					t.Errorf("a lease after the commit of %s, which was not bumped", tag)
 				}
 			}
 		})
@@ -135,7 +135,7 @@ func TestUntrustedWindowVoidsAllEntries(t *testing.T) {
 	}
 }
 
-// A host that is switched off or cut off says nothing, not even no.
+// A host that is switched off or cut off does not even refuse connections.
 func TestSilentFirstHostLeavesTimeForTheNext(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts the connection, no server responds
@@ -153,7 +153,7 @@ func TestSilentFirstHostLeavesTimeForTheNext(t *testing.T) {
 	f.start(t, database.URL, hosts.String(), testkit.NewRedis(t).URL(), nil)
 	f.seed(t, sharedDomainID)
 	f.untilReady(t)
-	until(t, "an answer from the pool of the loads", func() bool {
+	until(t, "a result from the pool of the loads", func() bool {
 		got, err := f.get("abcd", "code")
 		return err == nil && got == "v1"
 	})

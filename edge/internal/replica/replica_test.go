@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// bound is how long a test waits for what must happen.
+// bound is the timeout of a test's waits.
 const bound = 20 * time.Second
 
-// fixture is a replica over a real Postgres and Redis, with its loads in the hands of the test.
+// fixture is a replica over a real Postgres and Redis, whose loads the test controls.
 type fixture struct {
 	*Replica
 	database *testkit.Database
@@ -96,7 +96,7 @@ func (f *fixture) start(t *testing.T, ownerURL, edgeURL, redisURL string, change
 
 func (f *fixture) loadFrom(load Load) { f.load.Store(&load) }
 
-// until waits until it is so.
+// until waits until the condition is true.
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !so(); time.Sleep(time.Millisecond) {
@@ -125,7 +125,7 @@ const (
 	linkID         = "00000000-0000-0000-0000-000000000004"
 )
 
-// seed makes the organization abcd with the domain go.example.com, and a link "code" with path v1 on the given domain.
+// seed inserts the organization abcd with the domain go.example.com, and a link "code" with path v1 on the given domain.
 func (f *fixture) seed(t *testing.T, domainID string) {
 	t.Helper()
 	f.exec(t, `insert into organizations (id, org_key, name) values ($1, 'abcd', 'test')`, organizationID)
@@ -147,7 +147,7 @@ func (f *fixture) mustGet(t *testing.T, domain, code, want string) {
 	}
 }
 
-// untilCached waits until a key is answered without Postgres.
+// untilCached waits until a key is served without Postgres.
 func (f *fixture) untilCached(t *testing.T, domain, code string) {
 	t.Helper()
 	until(t, domain+"/"+code+" in the cache", func() bool {
@@ -169,7 +169,7 @@ func (f *fixture) nextLease(t *testing.T) {
 func TestHitRunsNoQueryAndAllocatesNothing(t *testing.T) {
 	f := newFixture(t, nil)
 	f.seed(t, sharedDomainID)
-	f.nextLease(t) // by then what was seeded has been applied, and voids no entry any more
+	f.nextLease(t) // by then the seeded changes have been applied, and no longer void entries
 	f.untilCached(t, "abcd", "code")
 	f.loadFrom(func(context.Context, string, string) (Result, error) { return Result{}, errors.New("asked Postgres") })
 	key := []byte("abcd/code")

@@ -10,7 +10,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// A copied volume starts as the same server on the same timeline, with transaction numbers that this edge has seen before.
+// A restored volume starts as the same server on the same timeline, and reuses transaction ids that this edge has already seen.
 func TestRestoredDatabaseVoidsAllEntries(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()
@@ -40,7 +40,8 @@ func TestRestoredDatabaseVoidsAllEntries(t *testing.T) {
 	f.mustGet(t, "abcd", "code", "v1")
 }
 
-// After a restart numbers of transactions come again that never reached the disk; what went on may have been set back too.
+// After a crash, ids of transactions that were not flushed to disk are reused; and the data may have been restored to an earlier state
+// while the server was down.
 func TestEveryStartAndCrashOfPostgresStartsANewHistory(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()
@@ -56,12 +57,12 @@ func TestEveryStartAndCrashOfPostgresStartsANewHistory(t *testing.T) {
 				t.Fatal(err)
 			}
 			if before, ok := seen[now.History]; ok && before != after {
-				t.Errorf("after %s the history is still that after %s: %s", after, before, now.History)
+				t.Errorf("after %s the history is the same as after %s: %s", after, before, now.History)
 			}
 			seen[now.History] = after
 		}
 		if len(seen) > 3 {
-			t.Errorf("the history changes by itself: %v", seen)
+			t.Errorf("the history changes without a restart: %v", seen)
 		}
 	}
 	look("the start")
@@ -73,7 +74,7 @@ func TestEveryStartAndCrashOfPostgresStartsANewHistory(t *testing.T) {
 	look("the crash of a backend")
 }
 
-// crashBackend makes the postmaster, which goes on, restart all of its children.
+// crashBackend makes the postmaster, which keeps running, restart all of its children.
 func crashBackend(t *testing.T, server *testkit.Postgres) {
 	t.Helper()
 	connect := func() (*pgx.Conn, error) { return pgx.Connect(t.Context(), server.Database.URL) }
@@ -81,7 +82,7 @@ func crashBackend(t *testing.T, server *testkit.Postgres) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The postmaster ends this connection when it notices the crash. Until then it accepts new ones, which it ends, too.
+	// The postmaster ends this connection when it detects the crash. Until then it accepts new ones, which it also ends.
 	witness, err := connect()
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func crashBackend(t *testing.T, server *testkit.Postgres) {
 	})
 }
 
-// What a row of edges calls applied must have been read from the server that the row is in.
+// The snapshot in applied must come from the same server as the row of edges.
 func TestFirstPollOnANewConnectionReportsNothingAsApplied(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -120,6 +121,6 @@ func TestFirstPollOnANewConnectionReportsNothingAsApplied(t *testing.T) {
 		return rows >= 2 && f.lease.Load().start.After(now)
 	})
 	if nulls != 1 {
-		t.Errorf("of %d rows on the new connection %d had nothing applied, expected the first alone", rows, nulls)
+		t.Errorf("of %d rows on the new connection %d had nothing applied, expected only the first", rows, nulls)
 	}
 }

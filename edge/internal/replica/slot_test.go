@@ -35,7 +35,7 @@ func TestNewProcessReplacesCrashedOneOnItsSlot(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.untilReady(t)
-	f.exec(t, `update edges set incarnation = gen_random_uuid()`) // another process took over: this one must end
+	f.exec(t, `update edges set incarnation = gen_random_uuid()`) // another process took the slot: this one must end
 	select {
 	case err := <-f.ended:
 		f.ended <- err
@@ -43,12 +43,12 @@ func TestNewProcessReplacesCrashedOneOnItsSlot(t *testing.T) {
 			t.Errorf("ended with %v, want ErrSlotTaken", err)
 		}
 	case <-time.After(bound):
-		t.Fatal("goes on though its slot was taken")
+		t.Fatal("runs on although its slot was taken")
 	}
 	if f.lease.Load() != nil {
 		t.Error("still holds a lease")
 	}
-	// What is left in the table now is the row of a process that does not move.
+	// The remaining row belongs to a process that no longer renews it.
 	next := &fixture{ended: make(chan error, 1)}
 	next.start(t, f.database.URL, f.database.EdgeURL, testkit.NewRedis(t).URL(), nil)
 	next.untilReady(t)

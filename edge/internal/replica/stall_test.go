@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// A request reads the lease and the counters, and can stall between the two. These tests need a build in which it does:
-// bench/prove/faults/broken/testdata/stall.patch calls stall before and after each reading of an entry's counters.
+// A request reads the lease and the stamps, and can stall between the two. These tests need a build in which it does:
+// bench/prove/faults/broken/testdata/stall.patch calls stall before and after each reading of an entry's stamps.
 // TestRequestThatStallsBetweenItsReadsGetsTheNewTarget in bench/prove/faults/broken runs them.
 
-// stall is called by the goroutine that reads the counters.
+// stall is called by the goroutine that reads the stamps.
 var stall = func() {}
 
-// stalled is an edge that has lost Postgres and Redis: control waits for its lease to end, not for its bump. It has the old target.
+// stalled is an edge that has lost Postgres and Redis: control waits for its lease to end, not for its bump. It has cached the old target.
 type stalled struct {
 	*Replica
 	load atomic.Pointer[Load]
@@ -29,7 +29,7 @@ type stalled struct {
 
 const stalledKey = "abcd/code"
 
-// newStalled returns the edge at the moment its right to serve from the cache ends.
+// newStalled returns the edge at the moment when it may no longer serve from the cache.
 func newStalled(t *testing.T, staleIfError time.Duration) *stalled {
 	t.Helper()
 	const lasts = 2 * time.Second
@@ -73,8 +73,8 @@ func (s *stalled) get() (string, error) {
 	return string(value), err
 }
 
-// pollAt lets a whole poll pass while a request stalls for the n-th time from now: it bumps what the change names, then it stores its
-// lease. The function returned ends that and returns how often requests stalled.
+// pollAt runs a whole poll while a request stalls for the n-th time from now: the poll bumps the tags of the change, then stores its lease.
+// The returned function ends that and returns how often requests stalled.
 func (s *stalled) pollAt(n int64) (end func() int64) {
 	var stalls atomic.Int64
 	stall = func() {
@@ -89,7 +89,7 @@ func (s *stalled) pollAt(n int64) (end func() int64) {
 	}
 }
 
-// The change is complete before the request arrives. So the request gets the new target or an error, wherever it stalls.
+// The change is complete before the request arrives, so the request must get the new target or an error, wherever it stalls.
 func TestStalledRequest(t *testing.T) {
 	tests := []struct {
 		name string
@@ -112,7 +112,7 @@ func TestStalledRequest(t *testing.T) {
 			s.positive.Clear()
 			read := make(chan struct{})
 			s.loadFrom(func(context.Context, string, string) (Result, error) {
-				<-read // it has read the row, and the change comes after
+				<-read // the load has read the row, and the change follows
 				return Result{OrgKey: "abcd", Value: []byte("old")}, nil
 			})
 			go func() { _, _ = s.get() }()
@@ -124,7 +124,7 @@ func TestStalledRequest(t *testing.T) {
 			synctest.Wait() // the late request has joined the load
 			close(read)
 			if got := <-late; got != "new" {
-				t.Errorf("stall %d: the late request got %q from a load that began before the change", at, got)
+				t.Errorf("stall %d: the late request got %q from a load that started before the change", at, got)
 			}
 			return end()
 		}},

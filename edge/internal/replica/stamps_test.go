@@ -7,7 +7,7 @@ import (
 	"deeplink/shared/feed"
 )
 
-// TestBumpOfAnyTagVoidsTheEntry bumps one of the four at a time.
+// TestBumpOfAnyTagVoidsTheEntry bumps one of the four tags at a time.
 func TestBumpOfAnyTagVoidsTheEntry(t *testing.T) {
 	t.Parallel()
 	const name = "go.acme.example/code"
@@ -15,15 +15,15 @@ func TestBumpOfAnyTagVoidsTheEntry(t *testing.T) {
 		s := newStamps()
 		e := newEntry(s.read("acme", "go.acme.example", name), name, []byte("value"))
 		if !s.current(e) {
-			t.Fatal("an entry is void though nothing was bumped")
+			t.Fatal("an entry is void although nothing was bumped")
 		}
 		if s.bump(tag); s.current(e) {
-			t.Errorf("the entry outlived %s", tag)
+			t.Errorf("the entry is still valid after a bump of %s", tag)
 		}
 	}
 }
 
-// TestBumpsOfKeysDoNotVoidOrganizations bumps so many keys that each stripe of a scope would have moved, had they been on it.
+// TestBumpsOfKeysDoNotVoidOrganizations bumps so many keys that each stripe of a scope would have moved if it contained keys.
 func TestBumpsOfKeysDoNotVoidOrganizations(t *testing.T) {
 	t.Parallel()
 	s := newStamps()
@@ -33,6 +33,6 @@ func TestBumpsOfKeysDoNotVoidOrganizations(t *testing.T) {
 	}
 	after := s.read("acme", "acme", "acme/code")
 	if after.organization != before.organization || after.domain != before.domain {
-		t.Error("keys of others voided an organization or a domain")
+		t.Error("bumps of keys voided an organization or a domain")
 	}
 }
