@@ -2,7 +2,9 @@ package faults
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -202,5 +204,17 @@ func TestReportIsAnErrorWhenSomethingIsWrong(t *testing.T) {
 		if err := report.wrong(); !errors.Is(err, errWrong) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// README.md promises this number of kinds of fault.
+func TestReadmeHasTheNumberOfFaults(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if claim := fmt.Sprintf("%d kinds\nof fault", len(nemeses())); !strings.Contains(strings.ReplaceAll(string(text), "\n  ", "\n"), claim) {
+		t.Errorf("README.md lacks %q", claim)
 	}
 }

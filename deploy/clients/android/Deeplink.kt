@@ -132,7 +132,7 @@ class Deeplink(
     private val deviceId: String
     private val appending = Any() // the lock of lastMoment, and of the decision whether an identity is new
 
-    // The time in the last key of the queue. A clock that was set back must not make a key for the second time.
+    // The time in the last key of the queue. A clock that was set back must not produce the same key twice.
     private var lastMoment = store.keys(QUEUE).lastOrNull()?.removePrefix(QUEUE)?.removeSuffix(USER)?.toLongOrNull() ?: 0
 
     init {
@@ -200,11 +200,11 @@ class Deeplink(
         }
     }
 
-    /** Says who uses the device. The client sends it in its place among the events, and only if it differs from the last one. */
+    /** Sets the user of the device. The client sends it in its place among the events, and only if it differs from the last one. */
     fun identify(userId: String, traits: Map<String, Any?>? = null) =
         enlist(JSONObject().put("at", now()).put("user", userId).putOpt("traits", traits?.let { JSONObject(it) }))
 
-    /** Says that the user of the device is no longer known. */
+    /** Removes the user of the device, who is unknown from then on. */
     fun clearIdentity() = enlist(JSONObject().put("at", now()).put("user", JSONObject.NULL))
 
     /** Queues an event until it has arrived, across restarts. Its id and time are those of this call. */

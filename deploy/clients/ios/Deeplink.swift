@@ -65,8 +65,8 @@ final class Deeplink: @unchecked Sendable {
     private var timer: DispatchWorkItem?
     private var starting: Set<String> = [] // keys of opened URLs that start sends itself
     private var isReadingFirstRun = false
-    private let appending = NSRecursiveLock() // for lastMoment, and for the decision whether an identity is new
-    private var lastMoment: Int // the time in the last key of the queue: a clock that was set back must not make a key for the second time
+    private let appending = NSRecursiveLock() // guards lastMoment, and the decision whether an identity is new
+    private var lastMoment: Int // the time in the last key of the queue: a clock that was set back must not produce the same key twice
 
     init(_ options: Options, store: Store, firstRun: FirstRun, device: [String: String]) throws {
         guard options.clientKey.hasPrefix("svc_sdk_") else { throw Failure(status: 0, message: "not a client key", retryAfter: 0) }
@@ -159,14 +159,14 @@ final class Deeplink: @unchecked Sendable {
         isReadingFirstRun = false
     }
 
-    /// Says who uses the device. The client sends it in its place among the events, and only if it differs from the last one.
+    /// Sets the user of the device. The client sends it in its place among the events, and only if it differs from the last one.
     func identify(_ userId: String, traits: [String: Any]? = nil) {
         var entry: Entry = ["at": Deeplink.now(), "user": userId]
         entry["traits"] = traits
         enlist(entry)
     }
 
-    /// Says that the user of the device is no longer known.
+    /// Removes the user of the device, who is unknown from then on.
     func clearIdentity() {
         enlist(["at": Deeplink.now(), "user": NSNull()])
     }

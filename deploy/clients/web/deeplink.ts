@@ -1,13 +1,13 @@
-// Deeplink for a web app: its session, the link behind a first visit, who the user is, and events that are not lost. The clients
-// for iOS and Android have the same parts under the same names.
+// The Deeplink client for a web app: the session, the link that led to the first visit, the identity of the user, and a queue of events that
+// survives reloads. The clients for iOS and Android have the same parts under the same names.
 
 export interface Options {
-	clientKey: string // svc_sdk_… . Every visitor can read it: a server key must never be here
-	controlUrl: string // without /sdk. CONTROL_SDK_ORIGINS of control must list the page's origin; or "", if the page's own server passes /sdk on
+	clientKey: string // svc_sdk_… Every visitor can read it: never put a server key here
+	controlUrl: string // without /sdk. CONTROL_SDK_ORIGINS of control must list the page's origin; or "", if the page's own server forwards /sdk to control
 	edgeUrl: string // without /match, which every origin may call
 	appVersion?: string
 	batchDelay?: number // how long an event may wait for others, in ms; all devices of a key share 600 requests a minute
-	onDrop?: (entry: Entry, reason: string) => void // told of each entry that will not arrive
+	onDrop?: (entry: Entry, reason: string) => void // gets each entry that will not arrive
 }
 
 export interface Session {
@@ -17,7 +17,7 @@ export interface Session {
 	isFirstSession: boolean
 	startedAt: string
 	expiresAt: string
-	link: Link | null // what openedUrl leads to
+	link: Link | null // that of openedUrl
 }
 
 export interface Link {
@@ -29,15 +29,15 @@ export interface Link {
 	[field: string]: unknown
 }
 
-/** What may be told of an event. The service judges it: what it rejects is dropped alone. */
+/** The optional fields of an event. The service validates them; of a batch it rejects only the invalid events. */
 export type Details = { linkId?: string; revenue?: number; currency?: string; properties?: Record<string, unknown> }
 
-/** What waits to be sent: an event, or the user of the device from then on (null: an unknown user). */
+/** An entry of the queue: an event, or the user of the device from then on (null: an unknown user). */
 export type Entry =
 	| { at: number; session: string | undefined; event: Details & { id: string; name: string; timestamp: string } }
 	| { at: number; user: string | null; traits?: Record<string, unknown> | undefined }
 
-/** An answer other than success; status 0 is none at all. */
+/** A response other than success. Status 0: there was no response. */
 export class DeeplinkError extends Error {
 	constructor(readonly status: number, message: string, readonly retryAfter = 0) {
 		super(message)
@@ -45,8 +45,8 @@ export class DeeplinkError extends Error {
 }
 
 const maxBatch = 100 // events in a request
-const maxBytes = 60_000 // of a request: control takes 64 KiB, and so does a browser from pages that are being left
-const maxQueue = 1000 // events that wait; the oldest make room
+const maxBytes = 60_000 // of a request: control accepts 64 KiB, and so do browsers from pages that unload
+const maxQueue = 1000 // events in the queue; the oldest are dropped
 const sessionIdle = 30 * 60_000
 const tokenLife = 24 * 3_600_000
 const timeout = 15_000
@@ -66,14 +66,14 @@ export class Deeplink {
 		if (!options.clientKey.startsWith("svc_sdk_")) throw new DeeplinkError(0, "not a client key")
 		this.deviceId = this.store.get("device") ?? newId()
 		this.store.set("device", this.deviceId)
-		// A page that is hidden may never be shown again, and no other event is sure to come.
+		// A hidden page may never be shown again, and no later event is guaranteed.
 		document.addEventListener("visibilitychange", () => void (document.hidden && this.flush()))
 		addEventListener("pagehide", () => void this.flush())
 		addEventListener("online", () => void this.flush())
-		void this.flush() // what a visit before left
+		void this.flush() // what an earlier visit left
 	}
 
-	/** Events that were dropped in all visits: too many, too large, or rejected. */
+	/** The number of events that were dropped in all visits: too many, too large, or rejected. */
 	get dropped(): number {
 		return Number(this.store.get("dropped") ?? 0)
 	}
@@ -83,8 +83,8 @@ export class Deeplink {
 	}
 
 	/**
-	 * Begins the session, or goes on with it: one lasts until nothing was heard of it for 30 minutes. The service is asked only when there
-	 * is none, or when a link opened the page. Call it when the app comes to the front; when it fails, events are kept all the same.
+	 * Starts a session or continues it; it ends after 30 minutes without a call. The client asks the service only if there is no session, or if
+	 * a link opened the page. Call it when the app comes to the foreground. If it fails, events are still queued.
 	 */
 	async start(openedUrl?: string): Promise<Session> {
 		const known = this.session()
@@ -99,9 +99,9 @@ export class Deeplink {
 	}
 
 	/**
-	 * Returns the link behind a first visit, null when there is none. On the web its token can only stand in the page's own address, as ?mt=.
-	 * It is removed from there at once, so that a copied address does not contain it. Without a token no request is sent; the clipboard is never read.
-	 * When it fails, the token is kept: call it again.
+	 * Returns the link that led to the first visit, or null if there is none. On the web the token can only be in the page's own address, as ?mt=.
+	 * The client removes it from there at once, so that a copied address does not contain it. Without a token it sends no request; it never reads
+	 * the clipboard. If it fails, the token is kept: call it again.
 	 */
 	async match(): Promise<Link | null> {
 		const address = new URL(location.href)
@@ -121,24 +121,24 @@ export class Deeplink {
 		return answer.body.link ?? null
 	}
 
-	/** Says who uses the device. Sent in its place among the events, and only when it is news. */
+	/** Sets the user of the device. The client sends it in its place among the events, and only if it differs from the last one. */
 	identify(userId: string, traits?: Record<string, unknown>): void {
 		this.enlist({ at: Date.now(), user: userId, traits })
 	}
 
-	/** Says that the user of the device is unknown from now on. */
+	/** Removes the user of the device, who is unknown from then on. */
 	clearIdentity(): void {
 		this.enlist({ at: Date.now(), user: null })
 	}
 
-	/** Keeps an event until it has arrived, across reloads. Its id and time are those of now. */
+	/** Queues an event until it has arrived, across reloads. Its id and time are those of this call. */
 	track(name: string, details: Details = {}): void {
 		const at = Date.now()
 		const event = { ...details, id: newId(), name, timestamp: new Date(at).toISOString() }
 		this.enlist({ at, session: this.session()?.sessionId, event })
 	}
 
-	/** Sends what waits, unless the service asked to wait. Resolves when nothing waits or a try has failed. */
+	/** Sends the queue, unless the service asked to wait. Resolves when the queue is empty or an attempt has failed. */
 	async flush(): Promise<void> {
 		if (this.sending) return
 		if (this.pause() > 0) return this.schedule(this.pause())
@@ -156,7 +156,7 @@ export class Deeplink {
 		if (bytes(text) > maxBytes) return this.drop(entry, "too large")
 		const identity = "event" in entry ? undefined : JSON.stringify([entry.user, entry.traits])
 		if (identity !== undefined && identity === this.store.get("identity")) return
-		// A key of its own, so that tabs which share the queue never overwrite it.
+		// A new key per entry, so that tabs which share the queue never overwrite it.
 		this.store.set("queue." + newId(), text)
 		// After the entry: if the page dies between the two, the identity is sent twice, not never.
 		if (identity !== undefined) this.store.set("identity", identity)
@@ -167,7 +167,7 @@ export class Deeplink {
 		if (!this.sending) this.schedule(this.options.batchDelay ?? 10_000)
 	}
 
-	/** What waits, in the order in which it happened. */
+	/** The queue in the order of the calls. */
 	private *queue(): Generator<[key: string, Entry]> {
 		for (const key of this.store.keys("queue.")) {
 			const entry = this.read<Entry>(key)
@@ -176,7 +176,7 @@ export class Deeplink {
 		}
 	}
 
-	/** The first change of identity, or the events before it: as many of one session as fit into a request. */
+	/** The first entry alone if it is no event; otherwise the events before the next such entry, as many of one session as fit into a request. */
 	private nextBatch(): Map<string, Entry> {
 		const batch = new Map<string, Entry>()
 		let session: string | undefined
@@ -191,7 +191,7 @@ export class Deeplink {
 		return batch
 	}
 
-	/** The session of an event; what happened while this page's was being asked for belongs to that one. */
+	/** The session of an event. An event that was queued before the page's first response belongs to the session in that response. */
 	private sessionOf(entry: Entry): string | undefined {
 		return "event" in entry ? (entry.session ?? (entry.at >= this.born ? this.session()?.sessionId : undefined)) : undefined
 	}
@@ -207,7 +207,7 @@ export class Deeplink {
 		return this.post(controlUrl + "/sdk/identity", { deviceId, userId: first.user, traits: first.traits })
 	}
 
-	/** Takes out of the queue what an answer is about, and nothing else. False: there is no use in going on now. */
+	/** Removes from the queue what the response settles, and nothing else. False: do not continue now. */
 	private settle(batch: Map<string, Entry>, answer: Answer): boolean {
 		const [first] = batch.values()
 		const { rejected } = answer
@@ -227,7 +227,7 @@ export class Deeplink {
 		return true
 	}
 
-	/** Exponential, with jitter, and at least as long as the service asked for. Stored, so that a reload does not shorten it. */
+	/** Waits exponentially longer, with jitter, and at least as long as the service asked for. A reload does not shorten the wait. */
 	private pauseAfter(answer: Answer): void {
 		const most = Math.min(backoffMost, backoffBase * 2 ** this.failures++)
 		const pause = answer.retryAfter * 1000 + most * (0.5 + Math.random() / 2)
@@ -235,7 +235,7 @@ export class Deeplink {
 		this.schedule(pause)
 	}
 
-	/** How long nothing may be sent, in milliseconds. A clock that was set back does not make it forever. */
+	/** How long the client must not send, in milliseconds. A clock that was set back must not stop it forever. */
 	private pause(): number {
 		const left = Number(this.store.get("pause") ?? 0) - Date.now()
 		return left > 0 && left < mostAsked * 1000 + backoffMost ? left : 0
@@ -254,7 +254,7 @@ export class Deeplink {
 		attempt(() => this.options.onDrop?.(entry, reason))
 	}
 
-	/** The session that goes on, by this device's clock: the service's may differ. */
+	/** The current session, by the clock of this device: that of the service may differ. */
 	private session(): Session | undefined {
 		const kept = this.read<{ session: Session; heard: number }>("session")
 		const idle = Date.now() - (kept?.heard ?? 0)
@@ -269,7 +269,7 @@ export class Deeplink {
 		return attempt(() => JSON.parse(this.store.get(key) ?? "") as T)
 	}
 
-	/** Never fails: no answer is one of status 0. A beacon could not carry the key; keepalive lets a request outlive its page. */
+	/** Never fails: without a response the status is 0. keepalive lets a request outlive its page; a beacon could not carry the key. */
 	private async post(url: string, body: unknown, key: HeadersInit = { Authorization: "Bearer " + this.options.clientKey }): Promise<Answer> {
 		try {
 			const response = await fetch(url, {
@@ -284,12 +284,12 @@ export class Deeplink {
 	}
 }
 
-/** What the service said, as far as it could be read. A network that answers in its place may say 200 as well. */
+/** A response, as far as it could be read. The login page of a network may respond with 200 as well. */
 class Answer {
 	readonly retryAfter: number // in seconds
-	readonly isReceipt: boolean // all that was sent is dealt with
-	readonly isInvalid: boolean // it will never be taken
-	readonly rejected = new Map<number, string>() // the events that will never be taken, by their place, and why
+	readonly isReceipt: boolean // the service dealt with everything sent
+	readonly isInvalid: boolean // the service will never accept it
+	readonly rejected = new Map<number, string>() // the events that the service will never accept, by their place, and why
 
 	constructor(readonly status: number, readonly body: any = {}, header: string | null = null) {
 		this.retryAfter = seconds(header ?? /Retry after (\d+) second/.exec(body.message)?.[1])
@@ -307,7 +307,7 @@ class Answer {
 	}
 }
 
-/** localStorage; memory where that is blocked or full. */
+/** localStorage, or memory if that is blocked or full. */
 class Store {
 	private readonly rest = new Map<string, string>()
 
@@ -338,7 +338,7 @@ function attempt<T>(f: () => T): T | undefined {
 
 const bytes = (text: string) => new TextEncoder().encode(text).length
 
-/** Seconds to wait, told as a number or as a date. */
+/** The seconds to wait, from a number or a date. */
 function seconds(text = ""): number {
 	const count = /^\d*$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000
 	return Math.min(Math.max(count || 0, 0), mostAsked)
@@ -346,7 +346,7 @@ function seconds(text = ""): number {
 
 let lastMoment = 0
 
-/** A UUIDv7 with a millisecond of its own, so that ids sort as they were made. */
+/** A UUIDv7 with its own millisecond, so that ids sort in the order of the calls. */
 function newId(): string {
 	lastMoment = Math.max(Date.now(), lastMoment + 1)
 	const hex = [...crypto.getRandomValues(new Uint8Array(10))].map((byte) => byte.toString(16).padStart(2, "0")).join("")
