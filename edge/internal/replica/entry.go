@@ -54,8 +54,11 @@ func entryAt(first *byte) entry {
 
 // named reports whether the entry belongs to this key. The cache compares hashes only, so every reader must check the name.
 func (e entry) named(name []byte) bool {
-	return string(e[entryHeader:entryHeader+e.nameLen()]) == string(name)
+	return string(e.name()) == string(name)
 }
+
+// name returns the key that the entry belongs to, in the form of catalog.Key.
+func (e entry) name() []byte { return e[entryHeader : entryHeader+e.nameLen()] }
 
 // size returns the length of the whole entry. It needs only the header, as entryAt does.
 func (e entry) size() int { return int(binary.LittleEndian.Uint32(e[42:])) }

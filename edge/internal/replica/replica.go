@@ -79,7 +79,7 @@ type Replica struct {
 	incarnation string
 
 	seed     maphash.Seed
-	hot      hot    // the most requested entries of positive
+	front    *front // an index over positive
 	positive *cache // keys that resolve
 	negative *cache // keys that do not resolve: separate, so that requests for random codes do not evict links
 	stamps   *stamps
@@ -104,18 +104,17 @@ const overhead = 190
 
 // New returns a replica with an empty cache. Get reads Postgres until Run has completed a poll.
 func New(o Options) (*Replica, error) {
-	positive, err := newCache(o.CacheBytes - o.CacheBytes/16)
-	if err != nil {
-		return nil, err
-	}
-	negative, err := newCache(o.CacheBytes / 16)
-	if err != nil {
-		return nil, err
-	}
 	r := &Replica{
 		options: o, incarnation: uuid.NewString(),
-		seed: maphash.MakeSeed(), positive: positive, negative: negative, stamps: newStamps(),
+		seed: maphash.MakeSeed(), front: newFront(o.CacheBytes), stamps: newStamps(),
 		left: make(chan struct{}), counts: newCounts(),
+	}
+	var err error
+	if r.positive, err = newCache(o.CacheBytes-o.CacheBytes/16-o.CacheBytes/frontShare, r.forget); err != nil {
+		return nil, err
+	}
+	if r.negative, err = newCache(o.CacheBytes/16, nil); err != nil {
+		return nil, err
 	}
 	r.active, r.leave = context.WithCancel(context.Background())
 	r.loads.init()
@@ -132,7 +131,8 @@ func cacheGet(in *cache, hash uint64) entry {
 	return entryAt(first)
 }
 
-func newCache(bytes int64) (*cache, error) {
+// newCache returns a cache that takes at most this much memory. It calls onExit, if not nil, for each entry that it no longer holds.
+func newCache(bytes int64, onExit func(first *byte)) (*cache, error) {
 	return ristretto.NewCache(&ristretto.Config[uint64, *byte]{
 		// Ten counters per entry of the usual size, which is about 600 bytes with all overhead. With four counters a cache that evicts has
 		// a hit rate that is two percentage points lower.
@@ -142,6 +142,7 @@ func newCache(bytes int64) (*cache, error) {
 		IgnoreInternalCost: true,
 		// The keys are hashes already. The second hash is 0, so ristretto does not compare keys; entry.named does.
 		KeyToHash: func(hash uint64) (uint64, uint64) { return hash, 0 },
+		OnExit:    onExit,
 	})
 }
 
@@ -204,12 +205,15 @@ func (r *Replica) lookup(l *lease, now time.Time, span time.Duration, hash uint6
 		return nil
 	}
 	sampled := sample()
-	if e := r.hot.get(hash); !sampled && e != nil && e.named(key) && r.stamps.current(e) {
-		return e
+	if !sampled {
+		if e := r.front.get(hash); e != nil && e.named(key) && r.stamps.current(e) {
+			return e
+		}
 	}
 	if e := cacheGet(r.positive, hash); e != nil && e.named(key) && r.stamps.current(e) {
-		if sampled {
-			r.hot.put(hash, e)
+		if r.front.put(hash, e, sampled) && cacheGet(r.positive, hash).pointer() != e.pointer() {
+			// ristretto dropped the entry, and forget was called, before the index had it.
+			r.front.drop(hash, e)
 		}
 		return e
 	}
@@ -223,6 +227,13 @@ func (r *Replica) lookup(l *lease, now time.Time, span time.Duration, hash uint6
 // stamps have moved, so lookup does not return it.
 func (r *Replica) remember(hash uint64, e entry) {
 	r.cacheOf(e).Set(hash, e.pointer(), int64(len(e))+overhead)
+}
+
+// forget drops from the front index an entry that ristretto no longer holds.
+func (r *Replica) forget(first *byte) {
+	if e := entryAt(first); e != nil {
+		r.front.drop(maphash.Bytes(r.seed, e.name()), e)
+	}
 }
 
 func (r *Replica) cacheOf(e entry) *cache {

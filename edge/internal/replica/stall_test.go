@@ -100,11 +100,11 @@ func TestStalledRequest(t *testing.T) {
 			s := newStalled(t, 0)
 			return s.mustGetNew(t, at)
 		}},
-		{"hot", func(t *testing.T, at int64) int64 {
+		{"front index", func(t *testing.T, at int64) int64 {
 			s := newStalled(t, 0)
 			hash := maphash.String(s.seed, stalledKey)
 			first, _ := s.positive.Get(hash)
-			s.hot.put(hash, entryAt(first))
+			s.front.put(hash, entryAt(first), true)
 			return s.mustGetNew(t, at)
 		}},
 		{"joined load", func(t *testing.T, at int64) int64 {
