@@ -63,7 +63,8 @@ func NginxSameJob(ctx context.Context, o Options, links map[string]string) (*dev
 
 func (o Options) links() string { return filepath.Join(o.Dir, "links") }
 
-// Fixed starts a server in Go with a fixed redirect, made with fasthttp or nethttp. bin is a folder that [Build] filled.
+// Fixed starts a server in Go with a fixed redirect. library is the first argument of the program fixed: fasthttp, fasthttp-headers or
+// nethttp. bin is a folder that [Build] filled.
 func Fixed(ctx context.Context, o Options, bin, library string) (*devservers.Program, error) {
 	return o.start(ctx, filepath.Join(bin, "fixed"), library, o.Addr)
 }

@@ -2,21 +2,40 @@ package fleet
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// ProcessorTimeOf returns the CPU time of a process in user and kernel mode, over all its threads.
+// ProcessorTimeOf returns the CPU time of a process in user and kernel mode, over its present threads, in nanoseconds (schedstat in
+// proc(5)): /proc/pid/stat counts in steps of 10 ms, which is a hundredth of a short turn.
 func ProcessorTimeOf(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(threads) == 0 {
+		return 0, fmt.Errorf("read the threads of process %d: %w", pid, errors.Join(err, os.ErrNotExist))
 	}
-	_, _, own, _, err := ParseStat(stat)
-	return own, err
+	var sum time.Duration
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread has ended
+		}
+		if err != nil {
+			return 0, err
+		}
+		onCPU, _, _ := strings.Cut(string(text), " ")
+		ns, err := strconv.ParseInt(onCPU, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read %s: %w", thread, err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, nil
 }
 
 // ParseStat reads a line of the process table: "pid (name) state parent …", proc(5). own is the process's CPU time, ended that of its

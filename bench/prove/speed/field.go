@@ -26,6 +26,7 @@ const (
 	sameJobNginx  = "nginx, same job"
 	fixedNginx    = "nginx, return 302"
 	fixedFasthttp = "fasthttp, fixed 302, tuned"
+	fixedHeaders  = "fasthttp, fixed 302, the edge's headers"
 	fixedNetHTTP  = "net/http, fixed 302"
 )
 
@@ -44,6 +45,7 @@ type contender struct {
 	addr           string
 	pid            int
 	keys           []string
+	requests       string // the file with the prepared requests
 }
 
 // field is a Deeplink with one edge, filled and warm, and the servers that the edge is compared with, all on one core.
@@ -84,7 +86,7 @@ func (f *field) enter(ctx context.Context) error {
 	edge := f.Edges[0]
 	some := f.keys[:min(sameJobLinks, len(f.keys))]
 	for _, keys := range f.selections() {
-		f.contenders = append(f.contenders, contender{theEdge, countOf(len(keys), "link"), edge.Addr, edge.PID(), keys})
+		f.contenders = append(f.contenders, contender{theEdge, countOf(len(keys), "link"), edge.Addr, edge.PID(), keys, ""})
 	}
 	if err := fleet.Pin(edge.PID()); err != nil {
 		return err
@@ -104,6 +106,9 @@ func (f *field) enter(ctx context.Context) error {
 		{sameJobNginx, func(o baseline.Options) (*devservers.Program, error) { return baseline.NginxSameJob(ctx, o, targets) }},
 		{fixedNginx, func(o baseline.Options) (*devservers.Program, error) { return baseline.NginxFixed(ctx, o) }},
 		{fixedFasthttp, func(o baseline.Options) (*devservers.Program, error) { return baseline.Fixed(ctx, o, bin, "fasthttp") }},
+		{fixedHeaders, func(o baseline.Options) (*devservers.Program, error) {
+			return baseline.Fixed(ctx, o, bin, "fasthttp-headers")
+		}},
 		{fixedNetHTTP, func(o baseline.Options) (*devservers.Program, error) { return baseline.Fixed(ctx, o, bin, "nethttp") }},
 	} {
 		options, err := f.options()
@@ -115,7 +120,7 @@ func (f *field) enter(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", other.name, err)
 		}
 		f.servers = append(f.servers, server)
-		f.contenders = append(f.contenders, contender{other.name, countOf(len(some), "link"), options.Addr, server.PID(), some})
+		f.contenders = append(f.contenders, contender{other.name, countOf(len(some), "link"), options.Addr, server.PID(), some, ""})
 	}
 	return f.inspect(ctx)
 }
@@ -150,7 +155,7 @@ func (f *field) addRevision(ctx context.Context, revision string) (name string, 
 		return "", err
 	}
 	for _, keys := range f.selections() {
-		f.contenders = append(f.contenders, contender{name, countOf(len(keys), "link"), edge.Addr, edge.PID(), keys})
+		f.contenders = append(f.contenders, contender{name, countOf(len(keys), "link"), edge.Addr, edge.PID(), keys, ""})
 	}
 	return name, f.inspect(ctx)
 }

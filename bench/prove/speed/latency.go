@@ -24,6 +24,8 @@ const (
 	latencyConnections = 64
 	// latencySkew is close to the distribution of wrk's requests.
 	latencySkew = 1.01
+	// warmUp is how long a contender gets requests before its turn counts.
+	warmUp = time.Second
 )
 
 // browserHeader is that of wrk.lua.

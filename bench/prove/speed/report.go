@@ -3,6 +3,7 @@ package speed
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -20,14 +21,20 @@ type report struct {
 	loads float64
 }
 
-// budget is the ratio that an edge must reach against another server in one run, and the stretch target.
+// budget is the ratio that an edge must reach against another server in one run, and the stretch target. The ratio is that of the CPU
+// time per request: the other server's divided by the edge's.
 type budget struct{ reach, moonshot float64 }
 
 var budgets = map[string]budget{
 	fixedFasthttp: {0.85, 0.92},
 	sameJobNginx:  {1.25, 1.40},
 	fixedNginx:    {0.80, 0.90},
+	// The edge itself, with requests for one link.
+	theEdge: {0.93, 0.97},
 }
+
+// precision is how far the ends of the interval of a ratio may be from its median, as a share of the median.
+const precision = 0.03
 
 // p99Budget bounds the edge's p99 divided by that of nginx (same job), at the same rate.
 var p99Budget = budget{1.3, 1}
@@ -72,28 +79,70 @@ func failures(s result.Series) (failed int64) {
 	return failed
 }
 
-// printRatios prints the rate of each series of the edge divided by that of every other server.
-func (r *report) printRatios(out io.Writer) {
-	fmt.Fprintln(out, "\n| edge, requests for | compared with | median of the ratios | from – to | CPU per request, median of the ratios | target | stretch target |")
-	fmt.Fprintln(out, "|---|---|--:|---|--:|---|---|")
-	for _, edge := range r.closed() {
+// comparison is one series of the edge and a series that it is compared with.
+type comparison struct{ edge, other result.Series }
+
+// comparisons lists what the edge is compared with: every other server, another build of the edge over the same links, and itself with
+// one link.
+func (r *report) comparisons() (list []comparison) {
+	all := r.closed()
+	for _, edge := range all {
 		if edge.Contender != theEdge {
 			continue
 		}
-		for _, other := range r.closed() {
-			// Another build of the edge is compared over the same links only.
-			if other.Contender == theEdge || isEdge(other) && other.Scenario != edge.Scenario {
-				continue
+		for _, other := range all {
+			switch {
+			case other.Contender == theEdge && (other.Scenario != countOf(1, "link") || edge.Scenario == other.Scenario):
+			case other.Contender != theEdge && isEdge(other) && other.Scenario != edge.Scenario:
+			default:
+				list = append(list, comparison{edge, other})
 			}
-			ratios, middle := edge.Against(other, result.Round.Rate)
-			reach, moonshot := "", ""
-			if b, ok := budgets[other.Contender]; ok {
-				reach, moonshot = judged(middle >= b.reach, b.reach), judged(middle >= b.moonshot, b.moonshot)
-			}
-			_, processor := edge.Against(other, perRequest)
-			fmt.Fprintf(out, "| %s | %s | %.2f | %.2f – %.2f | %.2f | %s | %s |\n", edge.Scenario, other.Contender, middle,
-				slices.Min(ratios), slices.Max(ratios), processor, reach, moonshot)
 		}
+	}
+	return list
+}
+
+// processor returns the other server's CPU time per request divided by the edge's, as the median of the rounds and the interval that
+// holds the true median with a probability of 95 %.
+func (c comparison) processor() (low, middle, high float64) {
+	ratios, middle := c.other.Against(c.edge, perRequest)
+	slices.Sort(ratios)
+	// The number of rounds below the true median is binomial with p = 1/2. This is its lower 2.5 % quantile, approximated by the normal
+	// distribution.
+	n := float64(len(ratios))
+	from := max(0, int(n/2-0.98*math.Sqrt(n)))
+	return ratios[from], middle, ratios[len(ratios)-1-from]
+}
+
+// resolved reports whether each ratio of CPU time is known to the precision.
+func (r *report) resolved() bool {
+	for _, c := range r.comparisons() {
+		if low, middle, high := c.processor(); high-middle > precision*middle || middle-low > precision*middle {
+			return false
+		}
+	}
+	return true
+}
+
+// printRatios compares each series of the edge with the others.
+func (r *report) printRatios(out io.Writer) {
+	fmt.Fprintln(out, "\n| edge, requests for | compared with | CPU time per request, the other's / the edge's: median | 95 % interval | responses/s, the edge's / the other's: median | target | stretch target |")
+	fmt.Fprintln(out, "|---|---|--:|---|--:|---|---|")
+	for _, c := range r.comparisons() {
+		low, middle, high := c.processor()
+		reach, moonshot := "", ""
+		if b, ok := budgets[c.other.Contender]; ok {
+			reach, moonshot = judged(middle >= b.reach, b.reach), judged(middle >= b.moonshot, b.moonshot)
+		}
+		_, rate := c.edge.Against(c.other, result.Round.Rate)
+		other := c.other.Contender
+		if other == theEdge {
+			other += ", " + c.other.Scenario
+		}
+		fmt.Fprintf(out, "| %s | %s | %.2f | %.2f – %.2f | %.2f | %s | %s |\n", c.edge.Scenario, other, middle, low, high, rate, reach, moonshot)
+	}
+	if !r.resolved() {
+		fmt.Fprintf(out, "\nThe machine was too noisy to resolve %.0f %% in this many rounds.\n", 100*precision)
 	}
 }
 

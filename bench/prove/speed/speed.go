@@ -21,17 +21,15 @@ import (
 
 // Command measures redirects a second on one core: the edge and what it is compared with, in turn.
 type Command struct {
-	Rounds   int           `default:"5" help:"Number of rounds; each server has one turn per round."`
-	Duration time.Duration `default:"10s" help:"Length of a turn, in whole seconds."`
+	Rounds   int           `default:"20" help:"Least number of rounds; each server has one turn per round."`
+	Most     int           `default:"60" placeholder:"N" help:"Largest number of rounds. Rounds are added until each ratio of CPU time is known to 3 %, or to this number."`
+	Duration time.Duration `default:"1s" help:"Length of a turn, in whole seconds."`
 	Links    int           `default:"1000000" help:"Number of links in the memory of the edge."`
 	Only     []string      `help:"Servers to measure, by their names in the table, separated by semicolons." sep:";"`
 	Against  string        `help:"Git revision of an edge to compare with. Both builds run in the same interleaved rounds; only edges are measured unless --only names other servers."`
 	Latency  bool          `help:"Also compare the latencies of the edge and of nginx, same job, at the same rate: 0.4 of the highest rate of nginx."`
 	JSON     string        `name:"json" type:"path" help:"File for the percentiles of each round."`
 }
-
-// warmUp is how long a contender gets requests before its turn counts.
-const warmUp = time.Second
 
 // Run prints the tables.
 func (c Command) Run(ctx context.Context, out *proof.Output) (err error) {
@@ -83,6 +81,8 @@ func (c Command) check() error {
 	switch {
 	case c.Rounds < 1 || c.Duration < time.Second || c.Duration%time.Second != 0 || c.Links < 1:
 		return errors.New("--rounds, --links and --duration must be at least 1, and --duration in whole seconds")
+	case c.Most < c.Rounds:
+		return errors.New("--most must be at least --rounds")
 	case c.Latency && len(c.Only) > 0 && (!slices.Contains(c.Only, theEdge) || !slices.Contains(c.Only, sameJobNginx)):
 		return errNoRate
 	}
@@ -107,8 +107,13 @@ func (c Command) measure(ctx context.Context, f *field, w wrk, file *result.File
 	if err != nil {
 		return nil, err
 	}
-	bar := progress.Bar(c.Rounds*len(contenders), "turns", os.Stderr)
-	for range c.Rounds {
+	for i := range contenders {
+		if contenders[i].requests, err = w.prepare(contenders[i].keys); err != nil {
+			return nil, err
+		}
+	}
+	bar := progress.Bar(c.Most*len(contenders), "turns, at most", os.Stderr)
+	for n := 0; n < c.Rounds || n < c.Most && !report.resolved(); n++ {
 		for _, i := range rand.Perm(len(contenders)) {
 			round, busy, err := contenders[i].turn(ctx, w, c.Duration)
 			if err != nil {
@@ -127,17 +132,11 @@ func (c Command) measure(ctx context.Context, f *field, w wrk, file *result.File
 
 // turn measures a contender once.
 func (c contender) turn(ctx context.Context, w wrk, span time.Duration) (round result.Round, busy float64, err error) {
-	if err := w.prepare(c.keys); err != nil {
-		return round, 0, err
-	}
-	if _, _, err := w.run(ctx, c.addr, warmUp); err != nil {
-		return round, 0, err
-	}
 	before, err := fleet.ProcessorTimeOf(c.pid)
 	if err != nil {
 		return round, 0, err
 	}
-	if round, busy, err = w.run(ctx, c.addr, span); err != nil {
+	if round, busy, err = w.run(ctx, c.addr, c.requests, span); err != nil {
 		return round, 0, err
 	}
 	after, err := fleet.ProcessorTimeOf(c.pid)

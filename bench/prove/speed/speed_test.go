@@ -49,7 +49,7 @@ func TestComparedServersDoTheSame(t *testing.T) {
 	}
 	w.draws = 1_000
 	file := &result.File{Machine: result.ThisMachine()}
-	command := Command{Rounds: 1, Duration: time.Second}
+	command := Command{Rounds: 1, Most: 1, Duration: time.Second}
 	report, err := command.measure(t.Context(), f, w, file)
 	if err != nil {
 		t.Fatal(err)
@@ -141,17 +141,51 @@ func TestOtherBuildIsComparedOverTheSameLinks(t *testing.T) {
 		return result.Series{Contender: contender, Scenario: scenario, Rounds: []result.Round{{Answers: answers, Seconds: 1, CPU: cpu}}}
 	}
 	r := report{file: &result.File{Series: []result.Series{
-		series(theEdge, "2 links", 80, 12), series(theEdge, "1 link", 90, 10),
+		series(theEdge, "2 links", 80, 12.5), series(theEdge, "1 link", 90, 10),
 		series(theEdge+" at abc", "2 links", 100, 10), series(theEdge+" at abc", "1 link", 100, 10),
 	}}, busy: make([][]float64, 4)}
 	var out strings.Builder
 	r.printRatios(&out)
-	for _, row := range []string{"| 2 links | edge at abc | 0.80 | 0.80 – 0.80 | 1.20 |", "| 1 link | edge at abc | 0.90 | 0.90 – 0.90 | 1.00 |"} {
+	for _, row := range []string{
+		"| 2 links | edge, 1 link | 0.80 | 0.80 – 0.80 | 0.89 | 0.93: **missed** | 0.97: **missed** |",
+		"| 2 links | edge at abc | 0.80 | 0.80 – 0.80 | 0.80 |  |  |", "| 1 link | edge at abc | 1.00 | 1.00 – 1.00 | 0.90 |  |  |",
+	} {
 		if strings.Count(out.String(), row) != 1 {
 			t.Errorf("no row %q in\n%s", row, out.String())
 		}
 	}
-	if rows := strings.Count(out.String(), "\n"); rows != 5 { // an empty line, a header of two lines, two rows
-		t.Errorf("%d lines, expected 5:\n%s", rows, out.String())
+	if rows := strings.Count(out.String(), "\n"); rows != 6 { // an empty line, a header of two lines, three rows
+		t.Errorf("%d lines, expected 6:\n%s", rows, out.String())
+	}
+}
+
+func TestRoundsAreAddedUntilTheRatioIsKnown(t *testing.T) {
+	t.Parallel()
+	// A series whose CPU times alternate around 10 by a share.
+	around := func(contender string, share float64, rounds int) result.Series {
+		s := result.Series{Contender: contender, Scenario: "1 link"}
+		for i := range rounds {
+			cpu := 10.0
+			switch i % 4 {
+			case 1:
+				cpu *= 1 + share
+			case 3:
+				cpu /= 1 + share
+			}
+			s.Rounds = append(s.Rounds, result.Round{Answers: 1, Seconds: 1, CPU: cpu})
+		}
+		return s
+	}
+	for _, test := range []struct {
+		share    float64
+		rounds   int
+		resolved bool
+	}{
+		{0.02, 8, true}, {0.5, 8, false}, {0.5, 100, true},
+	} {
+		r := report{file: &result.File{Series: []result.Series{around(theEdge, 0, test.rounds), around(fixedFasthttp, test.share, test.rounds)}}, busy: make([][]float64, 2)}
+		if got := r.resolved(); got != test.resolved {
+			t.Errorf("%d rounds that differ by %.0f %%: resolved %v", test.rounds, 100*test.share, got)
+		}
 	}
 }

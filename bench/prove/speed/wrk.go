@@ -51,26 +51,29 @@ func newWrk(dir string, prefix []string) (wrk, error) {
 	return wrk{program, dir, prefix, wrkRequests}, os.WriteFile(filepath.Join(dir, "wrk.lua"), wrkScript, 0o644)
 }
 
-func (w wrk) requests() string { return filepath.Join(w.dir, "requests") }
-
-// prepare draws the requests of the next runs: keys by Zipf's law, the first one most often, in this order.
-func (w wrk) prepare(keys []string) error {
+// prepare draws requests for these keys by Zipf's law, the first one most often, and returns the file that holds them. Servers that are
+// compared with the same number of keys get the same requests.
+func (w wrk) prepare(keys []string) (file string, err error) {
+	file = filepath.Join(w.dir, fmt.Sprintf("requests-%d", len(keys)))
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
 	var text bytes.Buffer
 	draw := newZipf(len(keys))
 	for range w.draws {
 		client := rand.IntN(wrkClients)
 		fmt.Fprintf(&text, "%s 10.%d.%d.%d %d\n", keys[draw.next()], client>>16, client>>8&255, client&255, rand.IntN(wrkBrowsers))
 	}
-	return os.WriteFile(w.requests(), text.Bytes(), 0o644)
+	return file, os.WriteFile(file, text.Bytes(), 0o644)
 }
 
-// run sends the prepared requests to addr for a duration. busy is the share of the time for which wrk itself used the CPU: near 1, the
+// run sends the requests of a file to addr for a duration. busy is the share of the time for which wrk itself used the CPU: near 1, the
 // result is wrk's own limit.
-func (w wrk) run(ctx context.Context, addr string, span time.Duration) (round result.Round, busy float64, err error) {
+func (w wrk) run(ctx context.Context, addr, requests string, span time.Duration) (round result.Round, busy float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, span+wrkGrace)
 	defer cancel()
 	command := append(append([]string{}, w.prefix...), w.program, "-t", "1", "-c", "64",
-		"-d", strconv.Itoa(int(span.Seconds()))+"s", "-s", filepath.Join(w.dir, "wrk.lua"), "http://"+addr, "--", w.requests())
+		"-d", strconv.Itoa(int(span.Seconds()))+"s", "-s", filepath.Join(w.dir, "wrk.lua"), "http://"+addr, "--", requests)
 	out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
 	if err != nil {
 		return round, 0, fmt.Errorf("%q: %w: %s", command, err, out)
