@@ -1,7 +1,7 @@
 -- +goose Up
--- The two least-privileged group roles. Operators grant them to the login roles of control and of the edges; each later
--- migration grants them what the tables it makes are for. Roles belong to the whole cluster, so another database of the
--- same cluster may have made them already, or be making them at this moment.
+-- The two least-privileged group roles. Operators grant them to the login roles of control and of the edges; each later migration grants
+-- the rights on the tables that it creates. Roles belong to the whole cluster, so another database of the same cluster may have created
+-- them already, or may be creating them at the same moment.
 -- +goose StatementBegin
 do $$
 begin

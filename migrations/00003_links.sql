@@ -42,7 +42,7 @@ create table link_usage (
 );
 comment on table link_usage is 'How many links each organization has now. Kept by a trigger in the transaction of the links themselves; locked by whoever checks a quota. Apart from organizations, because what edges read of an organization must not change with each link.';
 
--- Version, time and the marker of served changes are kept here, so that no code path and no hand-made UPDATE can forget them.
+-- Triggers set version, time and the marker of served changes, so that no code path and no manual UPDATE can omit them.
 -- +goose StatementBegin
 create function links_before_update() returns trigger language plpgsql as $$
 begin

@@ -41,8 +41,8 @@ create table match_redemptions (
 create index match_redemptions_matched_at on match_redemptions (matched_at);
 comment on table match_redemptions is 'Spent match tokens: one row per token, its insert is the redemption. Purged by control once the token would have expired.';
 
--- One row of changes for one statement. A statement that touches very many keys (an import, a hand-made UPDATE) names their
--- organizations instead, or everything: forgetting too much is only slow.
+-- One row of changes per statement. A statement that affects very many keys (an import, a manual UPDATE) has the tags of their
+-- organizations instead, or the tag of everything: voiding too much only costs time.
 -- +goose StatementBegin
 create function record_change(keys text[], organization_keys text[]) returns void
 language plpgsql security definer set search_path = public, pg_temp as $$

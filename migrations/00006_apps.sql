@@ -1,7 +1,7 @@
 -- +goose Up
--- The files that associate apps with the shared host name the apps of all organizations, so that every change of an app config voids
--- them too: whatever it changed, because a repeated call must make edges forget them again if its first hint was lost. Edges of the
--- version before know the form of the new tag and depend on it for nothing.
+-- The association files of the shared host list the apps of all organizations, so every change of an app config also voids them, whatever
+-- it changed: a repeated call must void them again if its first hint was lost. Edges of the previous version accept the form of the new
+-- tag, and have no entries that depend on it.
 -- +goose StatementBegin
 create or replace function organizations_changed() returns trigger language plpgsql security definer set search_path = public, pg_temp as $$
 begin

@@ -14,7 +14,7 @@ create table audit_log (
     detail            jsonb not null,
     primary key (organization_id, at, id)
 );
--- Rows come in the order of their times and go in it: for the purge an index of a few pages is enough, and costs writes nothing.
+-- Rows are inserted and purged in the order of their times: an index of a few pages suffices for the purge, at hardly any cost for writes.
 create index audit_log_at on audit_log using brin (at);
 comment on table audit_log is 'Who changed what, one row per change, written in the transaction of the change. Kept for 400 days. It refers to nothing: a log outlives what it tells of, and its insert waits for nobody.';
 comment on column audit_log.actor_id is 'Subject of a session token, id of an API key, or name of an operator; null when the token named nobody.';
@@ -23,8 +23,8 @@ comment on column audit_log.ip is 'Whole address from which the request came, ke
 comment on column audit_log.request_id is 'X-Request-Id of the answer, as in the log of control.';
 comment on column audit_log.detail is 'What the action alone does not say. Never a credential, nor the content of a link.';
 
--- Control can add to the log and read it. It can neither change a row nor choose its time, and deletes only what is old enough:
--- an intruder in control leaves traces.
+-- Control can add entries and read them. It can neither change a row nor choose its time, and can delete only rows that are old enough: an
+-- intruder in control leaves traces.
 -- +goose StatementBegin
 create function purge_audit_log() returns bigint language sql security definer set search_path = public, pg_temp as $$
     with gone as (delete from audit_log where at < now() - interval '400 days' returning 1) select count(*) from gone

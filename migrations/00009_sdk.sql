@@ -1,6 +1,6 @@
 -- +goose Up
--- What apps report through the SDK. Nothing here is served by an edge, so nothing of it is written into changes, and the role of
--- the edges has no right to any of it. Nothing refers to links either: a phone may speak of one that is long gone.
+-- Data that apps send through the SDK. Edges serve none of it, so it causes no rows in changes, and the role of the edges has no right to
+-- it. It has no foreign keys to links either: an event may name a link that was deleted long ago.
 create table devices (
     organization_id    uuid not null references organizations (id) on delete cascade,
     id                 text collate "C" not null check (id ~ '^[A-Za-z0-9._:-]{1,128}$'),
@@ -84,8 +84,8 @@ create table event_ids (
 create index event_ids_received_at on event_ids (received_at);
 comment on table event_ids is 'Ids of events of the last seven days. Its key holds over all partitions of events, which no key of theirs can: whoever inserts an id here stores the event.';
 
--- A new partition is filled in before it is attached: that waits for no insert, and no insert for it. Control owns nothing, so both
--- functions run as the owner.
+-- A new partition gets its constraints before it is attached, so that the attachment neither waits for inserts nor blocks them. Control
+-- owns nothing, so both functions run as the owner.
 -- +goose StatementBegin
 create function make_event_partitions(ahead integer) returns integer language plpgsql security definer set search_path = public, pg_temp as $$
 declare

@@ -1,13 +1,13 @@
 -- +goose NO TRANSACTION
 -- +goose Up
--- Indexes for lists of one organization's links that are filtered. They are built while links are written, so nothing here is in one
--- transaction: a build that broke off leaves an invalid index, which the next try drops.
+-- Indexes for filtered lists of one organization's links. They are built while links are written, so this migration does not run in one
+-- transaction: an interrupted build leaves an invalid index, which the next attempt drops.
 create extension if not exists pg_trgm;
 create extension if not exists btree_gin;
 
--- An entry of these indexes goes to a pending list first: an insert into some sixty places of the tree each time would cost more than
--- the rest of a create. tend_search_indexes, which control calls all the time, moves the list into the tree. Without these calls, the
--- create that fills the list (64 MB) has to do it.
+-- New entries of these indexes go to a pending list first: inserting each into about sixty places of the tree would cost more than the rest
+-- of a create. tend_search_indexes, which control calls continuously, moves the list into the tree. Without these calls, the create that
+-- fills the list (64 MB) must do it.
 drop index concurrently if exists links_text;
 create index concurrently links_text on links
     using gin (organization_id, title gin_trgm_ops, path gin_trgm_ops, short_code gin_trgm_ops) with (gin_pending_list_limit = 65536);
@@ -20,7 +20,7 @@ drop index concurrently if exists links_domain_newest;
 create index concurrently links_domain_newest on links (organization_id, domain_id, created_at desc, id desc);
 drop index concurrently if exists links_domain;
 
--- An update that deactivates or activates a link then finds space on the same page (HOT), and no index changes.
+-- An update that deactivates or activates a link then finds space on the same page (HOT), and changes no index.
 alter table links set (fillfactor = 90);
 
 -- +goose StatementBegin

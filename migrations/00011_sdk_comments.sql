@@ -1,6 +1,6 @@
 -- +goose Up
--- What the columns of 00009_sdk.sql are. Of much of it the service itself reads nothing: it is for operators, who count visits and look
--- for a device or a user.
+-- Descriptions of the columns of 00009_sdk.sql. The service itself does not read many of them: operators use them to count visits and to
+-- find a device or a user.
 comment on column devices.id is 'As the SDK of the app made it; the same as long as the app is installed.';
 comment on column devices.platform is 'As told last, like the columns up to timezone; null: never told.';
 comment on column devices.session_started_at is 'When the latest session began.';

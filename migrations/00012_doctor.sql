@@ -1,3 +1,3 @@
 -- +goose Up
--- `control doctor` compares what was migrated with what it knows.
+-- `control doctor` compares the applied migrations with those of its release.
 grant select on goose_db_version to deeplink_control;

@@ -1,5 +1,5 @@
 -- +goose Up
--- A host whose owner's TXT record is gone moves to another organization that has proved it, after a waiting period.
+-- A host whose owner's TXT record is missing moves, after a waiting period, to another organization that has proved it.
 create table domain_transfers (
     domain_id    uuid primary key references domains (id) on delete cascade,
     owner_id     uuid references domains (id) on delete set null,
@@ -21,14 +21,14 @@ grant select, insert, update, delete on domain_transfers to deeplink_control;
 alter table domains add column lost_at timestamptz(3);
 comment on column domains.lost_at is 'When the host moved to another organization. Its links are kept and do not resolve. Null when the domain has been verified since.';
 
--- Changes that background jobs make in the catalog of an organization are in its audit trail. Not valid: the constraint before was
--- stricter, so the rows need no check.
+-- Changes that background jobs make to an organization's catalog are in its audit trail. NOT VALID: the previous constraint was stricter,
+-- so existing rows need no check.
 alter table audit_log drop constraint audit_log_actor_type_check;
 alter table audit_log add constraint audit_log_actor_type_check check (actor_type in ('user', 'key', 'operator', 'service')) not valid;
 comment on column audit_log.actor_id is 'Subject of a session token, id of an API key, name of an operator or of a background job; null when the token named nobody.';
 
--- Edges serve verified domains only, so a change of a domain that is pending before and after it concerns no edge. Any organization may
--- have any host pending: it must not be able to make edges forget the domain of the owner.
+-- Edges serve verified domains only, so a change of a domain that is pending before and after it affects no edge. Any organization may have
+-- any host pending: that must not void the entries of the owner's domain.
 -- +goose StatementBegin
 create or replace function domains_changed() returns trigger language plpgsql security definer set search_path = public, pg_temp as $$
 begin

@@ -1,14 +1,14 @@
 -- +goose NO TRANSACTION
 -- +goose Up
--- The audit trail becomes a table with one partition per month (UTC), so that what is too old is dropped with its partition. The table
--- that was there becomes the partition for everything before a month that has yet to come: no row is moved, and the only exclusive locks
--- are for changes of the catalog. Programs of earlier versions write, read and purge the trail as before, by the same names.
+-- The audit trail becomes a table with one partition per month (UTC), so that old entries are dropped with their partition. The existing
+-- table becomes the partition for everything before a future month: no row is moved, and exclusive locks are held only for changes of the
+-- catalog. Programs of earlier versions write, read and purge the trail as before, by the same names.
 --
--- Each statement is a transaction of its own. A run that broke off may have come to the end of any of them, and the next run starts again:
--- what is done already is left alone.
+-- Each statement is a transaction. An interrupted run may have completed any of them; the next run starts again and skips what is already
+-- done.
 
--- First the table gets the constraint that it will have as a partition. It is not checked yet for the rows that are there, so the lock is
--- short. New rows must satisfy it from now on; they do for a month at least.
+-- First the table gets the constraint that it needs as a partition. It is not yet checked for existing rows, so the lock is short. New rows
+-- must satisfy it from now on; they will for at least a month.
 -- +goose StatementBegin
 do $$
 declare
@@ -27,8 +27,8 @@ end
 $$;
 -- +goose StatementEnd
 
--- Then the rows are checked, under a lock that lets others read and write: for this constraint, and for the one of an earlier migration that
--- has not been checked yet, as a partition must be.
+-- Then the existing rows are checked, under a lock that allows reads and writes: for this constraint, and for one of an earlier migration
+-- that was not checked yet, as a partition requires.
 -- +goose StatementBegin
 do $$
 declare
@@ -122,9 +122,8 @@ begin
 end
 $$;
 
--- Programs of the version before call this too, once a minute. Each call is short. The entries from before the monthly partitions are
--- found by their place: the pages of the first partition are looked at in random portions, so that no call has to remember where the last
--- one ended, and none reads what others have deleted.
+-- Programs of the previous version call this function, too, once a minute. Each call is short. It finds the entries of the first partition
+-- by page: in random portions of its pages, so that no call has to store where the last one ended, and none reads what others have deleted.
 create or replace function purge_audit_log() returns bigint
 language plpgsql security definer set search_path = public, pg_temp set lock_timeout = '200ms' as $$
 declare

@@ -1,11 +1,12 @@
 -- +goose Up
--- What the cleanup of control needs: bounded steps, the end of devices and identities, and a look at transactions that hold it up.
+-- The database objects for control's cleanup: bounded steps, the deletion of devices and identities, and a function that lists transactions
+-- which block it.
 
--- Nothing waits for a lock without a bound.
+-- No statement waits for a lock without a bound.
 alter function make_event_partitions(integer) set lock_timeout = '2s';
 alter function tend_search_indexes() set lock_timeout = '2s';
 
--- One partition at a time: the lock on events, which all inserts wait for, ends with the call.
+-- One partition at a time: the lock on events, for which all inserts wait, ends with the call.
 -- +goose StatementBegin
 create or replace function drop_event_partitions(retention interval) returns integer
 language plpgsql security definer set search_path = public, pg_temp set lock_timeout = '200ms' as $$
@@ -30,15 +31,15 @@ $$;
 comment on function drop_event_partitions(interval) is 'Drops the oldest partition if its last event is older than that, and returns how many it dropped: 1 or 0. Fails with 55P03 when the partition is being read.';
 comment on table event_ids is 'Ids of events of the last 31 days, for as long as a phone may send an event again. Its key holds over all partitions of events, which no key of theirs can: the insert of an id here decides whether the event is stored.';
 
--- Devices and identities that are not used any more are deleted (DEVICES_RETENTION), and on request by control device delete. Programs of
--- the version before do not set the new column.
+-- Unused devices and identities are deleted (DEVICES_RETENTION), and on request by control device delete. Programs of the previous version
+-- do not set the new column.
 alter table devices add column identified_at timestamptz(3);
 comment on column devices.identified_at is 'When its user was last named or cleared; null: never, or before this column was there.';
 comment on table devices is 'Phones and browsers of an organization, by the id that its SDK gave them. The lock on a row orders what is said of its device. Deleted when it was not used for DEVICES_RETENTION.';
 comment on table identities is 'Users that an app of the organization has named, on whatever device. The service reads nothing of it: it is for operators. Deleted when the user was not named for DEVICES_RETENTION and no device is the user''s.';
 grant delete on devices, identities to deeplink_control;
 
--- Control cannot change events. It can erase whose they are.
+-- Control cannot change events, except to remove whose they are.
 -- +goose StatementBegin
 create function anonymize_events(organization uuid, devices text[], of_user text, since timestamptz, since_id uuid, until timestamptz, until_id uuid)
 returns bigint language sql security definer set search_path = public, pg_temp as $$
@@ -57,8 +58,8 @@ comment on column events.device_id is 'As sent; there need be no such device. Em
 revoke execute on function anonymize_events(uuid, text[], text, timestamptz, uuid, timestamptz, uuid) from public;
 grant execute on function anonymize_events(uuid, text[], text, timestamptz, uuid, timestamptz, uuid) to deeplink_control;
 
--- An open transaction keeps Postgres from cleaning up what it might still read, in every database of the server. Roles see the transactions
--- of others only as members of pg_read_all_stats; control gets to see when they began and whose they are, without their statements.
+-- An open transaction prevents vacuum, in every database of the server, from removing rows that it might still read. Roles see the
+-- transactions of others only as members of pg_read_all_stats; this function shows control their start and role, without their statements.
 -- +goose StatementBegin
 create function open_transactions(at_least interval)
 returns table (pid integer, role text, database text, application text, state text, since timestamptz)

@@ -1,6 +1,6 @@
 -- +goose Up
--- purge_audit_log looks at the entries from before the monthly partitions in random portions, for programs of the version before. Control now
--- goes through them from the first page to the last, and knows when it has seen all.
+-- purge_audit_log reads the entries of the first partition in random portions, for programs of the previous version. Control now walks
+-- through them from the first page to the last, and knows when it has read all.
 -- +goose StatementBegin
 create function purge_audit_entries(since tid, until tid, out deleted bigint, out pages bigint)
 language plpgsql security definer set search_path = public, pg_temp as $$
