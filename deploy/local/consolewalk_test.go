@@ -161,7 +161,7 @@ func regenerateKey(p *tab, h *testStack) {
 	p.Says("refused from this moment on")
 	p.Choose(`dialog [name="graceSeconds"]`, "3600")
 	p.Press(`dialog button[type="submit"]`)
-	p.Says("nobody can show it to you again")
+	p.Says("it cannot be shown again")
 	raw := chrome.Evaluate[string](p.Tab, `document.getElementById("raw-key").innerText`)
 	p.Press("#copy-key")
 	p.Says("Copied.")

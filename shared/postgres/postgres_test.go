@@ -35,7 +35,7 @@ func TestUnreachableIsTrueOnlyWithoutAResponseInTime(t *testing.T) {
 		{"statement time-out", ask(`set statement_timeout = 1; select pg_sleep(1)`), true},
 		{"read only", ask(`begin read only; create table t ()`), true},
 		{"terminated", ask(`select pg_terminate_backend(pg_backend_pid())`), true},
-		{"nobody listens", func(t *testing.T) error {
+		{"no server listens", func(t *testing.T) error {
 			_, err := pgx.Connect(t.Context(), "postgres://127.0.0.1:1/x?connect_timeout=1")
 			return err
 		}, true},

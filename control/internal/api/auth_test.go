@@ -27,7 +27,7 @@ var linkRoutes = []struct{ method, path, body string }{
 	{"GET", "/links/00000000-0000-7000-8000-000000000000/qr.png", ``},
 }
 
-func TestEveryLinkRouteWantsAServerKeyOfAPlanThatHasThem(t *testing.T) {
+func TestEveryLinkRouteRequiresAServerKeyOfAPlanWithAPIAccess(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	good, suspended, free, starter, unplanned := w.Organization(catalog.Growth), w.Organization(catalog.Growth),
@@ -119,7 +119,7 @@ func TestKeyInItsGraceWorksAndThenStops(t *testing.T) {
 }
 
 // Each request has two faults: the response must be for the one that control checks first.
-func TestChecksComeInTheirOrder(t *testing.T) {
+func TestRequestsAreCheckedInTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.serve()

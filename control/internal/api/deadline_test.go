@@ -122,7 +122,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	}
 }
 
-func TestConnectionsBeyondTheBoundAreToldSo(t *testing.T) {
+func TestConnectionOverTheBoundGets503Envelope(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -197,7 +197,7 @@ func TestEveryUnknownRouteAndMethodIsAnEnvelope(t *testing.T) {
 	}
 }
 
-func TestHeadAnswersAsGetWithoutABody(t *testing.T) {
+func TestHeadRespondsAsGetWithoutABody(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	c := w.serve().client(*w.Organization(catalog.Growth).ServerKey)

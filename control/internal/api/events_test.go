@@ -117,8 +117,8 @@ func TestABadEventNeverBlocksTheOthers(t *testing.T) {
 	}
 }
 
-// TestMembersBesideEventsAreJudgedByOneRule sends unknown members with valid events and with invalid ones.
-func TestMembersBesideEventsAreJudgedByOneRule(t *testing.T) {
+// TestMembersNextToEventsFollowOneRule sends unknown members with valid events and with invalid ones.
+func TestMembersNextToEventsFollowOneRule(t *testing.T) {
 	t.Parallel()
 	const good, bad = `{"name":"open"}`, `{"name":"a\u0000"}`
 	for name, test := range map[string]struct {

@@ -158,7 +158,7 @@ func TestHostileBodiesAreRefused(t *testing.T) {
 	}
 }
 
-func TestOddRequestsAreAnsweredByTheEnvelope(t *testing.T) {
+func TestOddRequestsGetTheEnvelope(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	c := w.serve().client(*w.Organization(catalog.Scale).ServerKey)

@@ -283,7 +283,7 @@ func TestErrorsOfLinkRoutes(t *testing.T) {
 	}
 }
 
-func TestPatchThatChangesNothingIsAnswered(t *testing.T) {
+func TestPatchThatChangesNothingReturnsTheLink(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	c := w.serve().client(*w.Organization(catalog.Growth).ServerKey)

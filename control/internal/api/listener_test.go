@@ -18,7 +18,7 @@ import (
 	"deeplink/shared/envelope"
 )
 
-func TestWhatIsNotHTTPIsAnsweredByTheEnvelope(t *testing.T) {
+func TestMalformedHTTPGetsTheEnvelope(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.serve()
@@ -116,7 +116,7 @@ func TestConnectionIsReadInOneWay(t *testing.T) {
 	}
 }
 
-func TestAnswersOfHandlersPassTheWireUnchanged(t *testing.T) {
+func TestResponsesOfHandlersPassTheListenerUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, written := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\nfine",
@@ -157,7 +157,7 @@ func TestSlowHeaderIsCutOff(t *testing.T) {
 	}
 }
 
-func TestSlowBodyIsAnswered(t *testing.T) {
+func TestSlowBodyGets408(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.serve()
@@ -170,9 +170,9 @@ func TestSlowBodyIsAnswered(t *testing.T) {
 	testenv.CheckEnvelope(t, "a body that never ends", replies[0], "/links")
 }
 
-// TestSlowPhonesAreWaitedFor sends reports as on a slow line: they take longer than any other body, and longer than the work on a request,
+// TestSlowSDKBodiesAreAccepted sends reports as on a slow line: they take longer than any other body, and longer than the work on a request,
 // may take.
-func TestSlowPhonesAreWaitedFor(t *testing.T) {
+func TestSlowSDKBodiesAreAccepted(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.serve()

@@ -90,7 +90,7 @@ func TestConsoleLoadsOnlyWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestConsoleRefusesAsEverythingDoes(t *testing.T) {
+func TestConsoleErrorsAreEnvelopes(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	c := w.serve(withPages(consolePages(t)...)).client("")

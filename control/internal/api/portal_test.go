@@ -67,7 +67,7 @@ func TestTableOfPortalRoutesIsComplete(t *testing.T) {
 	}
 }
 
-func TestEveryPortalRouteWantsAGoodTokenAndItsRole(t *testing.T) {
+func TestEveryPortalRouteRequiresAValidTokenAndItsRole(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.provider()
@@ -182,7 +182,7 @@ func TestPortalBeforeTheProvidersKeysAreThereIsUnavailable(t *testing.T) {
 }
 
 // An identity provider may let its users choose the names of their organizations.
-func TestOrganizationOfTheCanariesIsNobodys(t *testing.T) {
+func TestSessionTokenCannotNameTheCanaryOrganization(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.provider()

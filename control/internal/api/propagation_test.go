@@ -12,7 +12,7 @@ import (
 	"deeplink/shared/feed"
 )
 
-func TestChangeIsPendingWhileAnEdgeCannotBeHeardOf(t *testing.T) {
+func TestChangeIsPendingWhileAnEdgeIsUnreachable(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	c := w.serve().client(*w.Organization(catalog.Growth).ServerKey)

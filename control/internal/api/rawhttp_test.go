@@ -10,7 +10,7 @@ import (
 )
 
 // The responses to malicious and malformed requests must match answers.txt of shared/testkit/rawhttp.
-func TestRawRequestsAreAnsweredAsTheTableSays(t *testing.T) {
+func TestRawRequestsGetTheResponsesOfTheTable(t *testing.T) {
 	testkit.Prove(t)
 	t.Parallel()
 	w := newTestEnv(t)

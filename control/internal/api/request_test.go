@@ -39,7 +39,7 @@ func record(t testing.TB, handler http.Handler, method, target string) reply {
 	return reply{Status: recorder.Code, Header: recorder.Header(), Body: recorder.Body.Bytes()}
 }
 
-func TestAbortedAndHalfSentAnswersAreCutOff(t *testing.T) {
+func TestAbortedResponsesCloseTheConnection(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]handler{
 		"an abort":        func(*requestState, *http.Request) error { panic(http.ErrAbortHandler) },
@@ -65,7 +65,7 @@ func TestAbortedAndHalfSentAnswersAreCutOff(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswersAClientThatIsGone(t *testing.T) {
+func TestDisconnectedClientGetsNoResponse(t *testing.T) {
 	t.Parallel()
 	log := new(logBuffer)
 	s := testServer(log)
@@ -86,7 +86,7 @@ func TestNobodyAnswersAClientThatIsGone(t *testing.T) {
 	}
 }
 
-func TestWorkThatTakesTooLongIsEnded(t *testing.T) {
+func TestSlowWorkIsCanceled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := testServer(io.Discard)

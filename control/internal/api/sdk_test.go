@@ -29,7 +29,7 @@ var sdkRoutes = []struct{ path, body string }{
 	{"/sdk/events", `{"deviceId":"phone","events":[{"name":"open"}]}`},
 }
 
-func TestEverySDKRouteWantsAClientKeyOfAPlanThatHasThem(t *testing.T) {
+func TestEverySDKRouteRequiresAClientKeyOfAPlanWithAPIAccess(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	good, suspended, free, unplanned := w.Organization(catalog.Growth), w.Organization(catalog.Growth), w.Organization(catalog.Free), w.Organization(catalog.Growth)
@@ -112,7 +112,7 @@ func TestSessionsAreTheSameOnBothControls(t *testing.T) {
 	}
 }
 
-func TestIdentityIsToldAndCleared(t *testing.T) {
+func TestIdentityIsSetAndCleared(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p := w.serve()

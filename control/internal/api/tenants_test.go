@@ -36,9 +36,9 @@ func (w *testEnv) fixture(host string) fixture {
 	return fixture{o, link, domain}
 }
 
-// TestForeignIsLikeNothing sends the id of the own, another organization's and no object to every route with an id. The responses to the
+// TestObjectOfAnotherOrganizationLooksUnknown sends the id of the own, another organization's and no object to every route with an id. The responses to the
 // last two may differ only where any two responses differ.
-func TestForeignIsLikeNothing(t *testing.T) {
+func TestObjectOfAnotherOrganizationLooksUnknown(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	p, dns := w.provider(), testenv.NewNameServer(t)

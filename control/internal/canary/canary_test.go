@@ -89,7 +89,7 @@ func TestCanaryTellsErrorsFromViolations(t *testing.T) {
 		handler       http.HandlerFunc // nil: no server listens
 		check, result string
 	}{
-		"nobody":       {nil, checkUnreachable, roundFailed},
+		"no server":    {nil, checkUnreachable, roundFailed},
 		"hangs up":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, checkUnreachable, roundFailed},
 		"says nothing": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, checkTimeout, roundFailed},
 		"too many":     {status(429), checkLimited, roundFailed},

@@ -285,7 +285,7 @@ func TestUnusedDevicesAndTheirUsersAreDeleted(t *testing.T) {
 		from (values
 			('unused', null, interval '31 days', null::interval, interval '90 days'),
 			('without-session', null, null, null, interval '31 days'),
-			('of-nobody', null, interval '31 days', interval '40 days', interval '90 days'),
+			('without-user', null, interval '31 days', interval '40 days', interval '90 days'),
 			('used', 'busy', interval '29 days', interval '90 days', interval '90 days'),
 			('new', null, null, null, interval '29 days'),
 			('identified', 'named', interval '90 days', interval '29 days', interval '90 days')) d (id, user_id, active, identified, created)`, org.ID)

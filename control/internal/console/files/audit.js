@@ -36,7 +36,7 @@ export async function showAudit(place, session, { signal }) {
 }
 
 function entryRow(entry) {
-	const who = entry.actor.displayKey ?? entry.actor.id ?? "somebody"
+	const who = entry.actor.displayKey ?? entry.actor.id ?? "an unknown user"
 	const known = Object.keys(entry.detail ?? {}).length > 0
 	return el("li", { class: "card entry" },
 		el("p", {}, el("strong", { class: "anywhere" }, who), ` ${actions[entry.action] ?? entry.action} `, chip(entry.actor.type)),

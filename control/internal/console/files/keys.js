@@ -51,7 +51,7 @@ function showRawKey(row, made, reload) {
 	const copy = copyButton(made.rawKey, { label: "Copy the key", kind: "main", id: "copy-key" })
 	copy.addEventListener("click", () => { copied = true })
 	const dialog = openDialog(`Your new ${row.title.toLowerCase()}`, el("div", {},
-		el("p", {}, "Store it now, in a safe place: nobody can show it to you again."),
+		el("p", {}, "Store it now, in a safe place: it cannot be shown again."),
 		el("p", { class: "code", id: "raw-key", tabindex: "0" }, made.rawKey),
 		el("div", { class: "deeds" }, button("I have stored it", () => dialog.close(), { kind: "quiet", id: "stored" }), copy)))
 	dialog.addEventListener("close", () => reload())

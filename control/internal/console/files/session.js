@@ -7,7 +7,7 @@ export const facts = JSON.parse(document.getElementById("facts").textContent)
 
 const ranks = { member: 1, admin: 2, owner: 3 }
 
-// Session is an organization, and the role that somebody has in it until a time.
+// Session is the role of a user in an organization until a time.
 class Session {
 	constructor(organization, claims) {
 		this.organization = organization
