@@ -58,7 +58,7 @@ var plannedWrites = []plannedWrite{
 		waitsFor: organizationWriters, downgrade: "plan", to: "starter", status: 403, code: "FEATURE_NOT_AVAILABLE"},
 }
 
-// downgrades is a test environment in which planned writes race with downgrades.
+// downgrades is a test environment in which writes that need a plan race with downgrades.
 type downgrades struct {
 	*testEnv
 	provider       *provider
@@ -66,7 +66,7 @@ type downgrades struct {
 	dns            *nameServer
 }
 
-// race is one planned write and its downgrade, of an organization of their own.
+// race is one write that needs a plan and the downgrade of its organization.
 type race struct {
 	downgrades
 	plannedWrite

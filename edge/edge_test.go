@@ -235,14 +235,14 @@ func request(method, path string, header ...string) string {
 // send sends bytes on a new connection and reads one response.
 func (e *testEdge) send(t testing.TB, raw string) answer {
 	t.Helper()
-	a, err := exchange(e.addr, raw)
+	a, err := roundTrip(e.addr, raw)
 	if err != nil {
 		t.Fatalf("sent %.300q: %v", raw, err)
 	}
 	return a
 }
 
-func exchange(addr, raw string) (answer, error) {
+func roundTrip(addr, raw string) (answer, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return answer{}, err

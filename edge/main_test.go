@@ -99,7 +99,7 @@ func TestRunningRequestIsAnsweredBeforeShutdownEnds(t *testing.T) {
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		a, err := exchange(e.addr, request("GET", "/abcd/x"))
+		a, err := roundTrip(e.addr, request("GET", "/abcd/x"))
 		if err != nil {
 			t.Error(err)
 		}
@@ -186,7 +186,7 @@ func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
 		}
 	})
 	for range 2 {
-		a, err := exchange(ln.Addr().String(), request("GET", "/abcd/x/data?secret", "X-Request-Id: find-me"))
+		a, err := roundTrip(ln.Addr().String(), request("GET", "/abcd/x/data?secret", "X-Request-Id: find-me"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,8 +283,8 @@ func TestDebugLogHasRequestsWithoutTheirContents(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, func(c *options) { c.LogLevel = -4 })
 	e.get(t, "/hidden?secret=hidden", `X-Request-Id: find "me" level=error`, "Authorization: Bearer hidden", "User-Agent: hidden", "Host: hidden.example")
-	_, _ = exchange(e.addr, "GET /hidden\x00 HTTP/1.1\r\nAuthorization: hidden\r\n\r\n")
-	_, _ = exchange(e.addr, "GET /hidden HTTP/1.1\r\nAuthorization: hidden\x00\r\n\r\n")
+	_, _ = roundTrip(e.addr, "GET /hidden\x00 HTTP/1.1\r\nAuthorization: hidden\r\n\r\n")
+	_, _ = roundTrip(e.addr, "GET /hidden HTTP/1.1\r\nAuthorization: hidden\x00\r\n\r\n")
 	until(t, "the requests are logged", func() bool {
 		return strings.Contains(e.log.String(), "kind=link status=404") && strings.Count(e.log.String(), "msg=connection") == 2
 	})

@@ -69,7 +69,7 @@ var posts atomic.Int64
 // post sends a body to /match, from an address that was not used before.
 func (e *testEdge) post(t testing.TB, body string, header ...string) answer {
 	t.Helper()
-	a, err := exchange(e.addr, postRequest(body, header...))
+	a, err := roundTrip(e.addr, postRequest(body, header...))
 	if err != nil {
 		t.Fatalf("posted %.300q: %v", body, err)
 	}
@@ -175,7 +175,7 @@ func postAll(t *testing.T, edges [2]*testEdge, bodies []string) []answer {
 	for i, body := range bodies {
 		all.Go(func() {
 			var err error
-			if answers[i], err = exchange(edges[i%2].addr, postRequest(body)); err != nil {
+			if answers[i], err = roundTrip(edges[i%2].addr, postRequest(body)); err != nil {
 				t.Errorf("posted %s: %v", body, err)
 			}
 		})

@@ -71,7 +71,7 @@ func TestNoTokenMatchesAfterADeletionIsCommitted(t *testing.T) {
 					mu.Lock()
 					begunAfter := gone
 					mu.Unlock()
-					a, err := exchange(e.addr, postRequest(clipboard(fresh(t, link))))
+					a, err := roundTrip(e.addr, postRequest(clipboard(fresh(t, link))))
 					if err != nil {
 						t.Error(err)
 						return
@@ -126,7 +126,7 @@ func TestStuckRedemptionsDoNotDelayClicks(t *testing.T) {
 	for i := range tokens {
 		tokens[i] = fresh(t, link)
 		posting.Go(func() {
-			a, err := exchange(e.addr, postRequest(clipboard(tokens[i])))
+			a, err := roundTrip(e.addr, postRequest(clipboard(tokens[i])))
 			if err != nil || a.status != 503 || a.header.Get("Access-Control-Allow-Origin") != "*" {
 				t.Errorf("a stuck redemption: %d %s, %v; expected 503", a.status, a.body, err)
 			}

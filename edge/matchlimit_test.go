@@ -44,7 +44,7 @@ func burst(t *testing.T, edges [2]*testEdge, address string, n int) (admitted in
 				// Every POST counts, even if its body is neither a token nor JSON.
 				raw := request("POST", "/match", from(address), "Content-Type: application/json", "Content-Length: 2") + []string{"{}", "xx"}[i/2%2]
 				var err error
-				if answers[i], err = exchange(edges[i%2].addr, raw); err != nil {
+				if answers[i], err = roundTrip(edges[i%2].addr, raw); err != nil {
 					t.Error(err)
 				}
 			}

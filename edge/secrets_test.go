@@ -50,7 +50,7 @@ func TestSecretsShowNowhere(t *testing.T) {
 	statuses := make(map[int]int)
 	fail := func(begin, rest string) {
 		t.Helper()
-		a, err := exchange(e.addr, begin+carried+"Connection: close\r\n"+rest)
+		a, err := roundTrip(e.addr, begin+carried+"Connection: close\r\n"+rest)
 		if err != nil {
 			t.Errorf("%.200q: %v", begin, err)
 			return

@@ -118,7 +118,7 @@ func TestHostileRequests(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			sent := strings.Replace(test.sent, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1)
-			a, err := exchange(e.addr, sent)
+			a, err := roundTrip(e.addr, sent)
 			if err != nil {
 				t.Fatalf("sent %.300q: %v", sent, err)
 			}
