@@ -135,7 +135,8 @@ func (r rules) covers(s state, now int8, span int8) bool {
 	return s.lease != noLease && now < s.lease+span
 }
 
-// current reports whether an entry with these bumps is as good as its stamps say.
+// current reports whether an entry with these bumps is as good as its stamps say. An edge compares the sum of several counters. bumps is
+// such a sum: counters only grow, so equal sums mean that none has moved.
 func (r rules) current(s state, bumps int8) bool { return r.noStamps || bumps == s.bumps }
 
 // steps returns everything that can happen next.

@@ -8,38 +8,32 @@ import (
 // entry is one cached result: version, full key and value in one block of memory without pointers, so that the garbage collector does
 // not scan the cache. It is immutable.
 //
-//	0  epoch, organization, domain, key      4 × uint64
-//	32 stripes of organization and domain    2 × uint16
-//	36 stripe of the key                     uint32
-//	40 length of the name                    uint16
-//	42 length of the entry                   uint32
-//	46 name, value
+//	0  sum of the counters                   uint64
+//	8  stripes of organization and domain    2 × uint16
+//	12 stripe of the key                     uint32
+//	16 length of the name                    uint16
+//	18 length of the entry                   uint32
+//	22 name, value
 type entry []byte
 
-const entryHeader = 46
+const entryHeader = 22
 
 func newEntry(v version, name string, value []byte) entry {
 	e := make(entry, entryHeader, entryHeader+len(name)+len(value))
 	le := binary.LittleEndian
-	le.PutUint64(e[0:], v.epoch)
-	le.PutUint64(e[8:], v.organization)
-	le.PutUint64(e[16:], v.domain)
-	le.PutUint64(e[24:], v.key)
-	le.PutUint16(e[32:], v.organizationStripe)
-	le.PutUint16(e[34:], v.domainStripe)
-	le.PutUint32(e[36:], v.keyStripe)
-	le.PutUint16(e[40:], uint16(len(name)))
-	le.PutUint32(e[42:], uint32(cap(e)))
+	le.PutUint64(e[0:], v.sum)
+	le.PutUint16(e[8:], v.organizationStripe)
+	le.PutUint16(e[10:], v.domainStripe)
+	le.PutUint32(e[12:], v.keyStripe)
+	le.PutUint16(e[16:], uint16(len(name)))
+	le.PutUint32(e[18:], uint32(cap(e)))
 	return append(append(e, name...), value...)
 }
 
-func (e entry) epoch() uint64              { return binary.LittleEndian.Uint64(e[0:]) }
-func (e entry) organization() uint64       { return binary.LittleEndian.Uint64(e[8:]) }
-func (e entry) domain() uint64             { return binary.LittleEndian.Uint64(e[16:]) }
-func (e entry) key() uint64                { return binary.LittleEndian.Uint64(e[24:]) }
-func (e entry) organizationStripe() uint16 { return binary.LittleEndian.Uint16(e[32:]) }
-func (e entry) domainStripe() uint16       { return binary.LittleEndian.Uint16(e[34:]) }
-func (e entry) keyStripe() uint32          { return binary.LittleEndian.Uint32(e[36:]) }
+func (e entry) sum() uint64                { return binary.LittleEndian.Uint64(e[0:]) }
+func (e entry) organizationStripe() uint16 { return binary.LittleEndian.Uint16(e[8:]) }
+func (e entry) domainStripe() uint16       { return binary.LittleEndian.Uint16(e[10:]) }
+func (e entry) keyStripe() uint32          { return binary.LittleEndian.Uint32(e[12:]) }
 
 // pointer returns the form in which caches keep the entry: a pointer takes a third of the memory of a slice header.
 func (e entry) pointer() *byte { return unsafe.SliceData(e) }
@@ -61,9 +55,9 @@ func (e entry) named(name []byte) bool {
 func (e entry) name() []byte { return e[entryHeader : entryHeader+e.nameLen()] }
 
 // size returns the length of the whole entry. It needs only the header, as entryAt does.
-func (e entry) size() int { return int(binary.LittleEndian.Uint32(e[42:])) }
+func (e entry) size() int { return int(binary.LittleEndian.Uint32(e[18:])) }
 
-func (e entry) nameLen() int { return int(binary.LittleEndian.Uint16(e[40:])) }
+func (e entry) nameLen() int { return int(binary.LittleEndian.Uint16(e[16:])) }
 
 // value returns what the key resolves to, or nil for a key that does not resolve (a cached 404).
 func (e entry) value() []byte {

@@ -38,7 +38,7 @@ func TestFrontIndexReturnsTheEntryOfEachHash(t *testing.T) {
 	f := newFront(0) // two buckets, chosen by the highest bit of a hash
 	entries := make([]entry, bucketPlaces+1)
 	for i := range entries {
-		entries[i] = newEntry(version{key: 7}, fmt.Sprintf("abcd/%d", i), []byte(strings.Repeat("x", 700)))
+		entries[i] = newEntry(version{sum: 7}, fmt.Sprintf("abcd/%d", i), []byte(strings.Repeat("x", 700)))
 	}
 	if f.get(1) != nil {
 		t.Error("an empty index has an entry")
