@@ -13,7 +13,6 @@ import (
 
 	"deeplink/control/internal/api"
 	"deeplink/control/internal/canary"
-	"deeplink/control/internal/console"
 	"deeplink/control/internal/jobs"
 	"deeplink/control/internal/session"
 	"deeplink/control/internal/store"
@@ -43,6 +42,11 @@ type command struct {
 		Add    domainAddCommand    `cmd:"" help:"Add a custom domain to an organization."`
 		Remove domainRemoveCommand `cmd:"" help:"Remove a custom domain from an organization. It must have no links."`
 	} `cmd:"" help:"Custom domains."`
+	ConsoleLink consoleLinkCommand `cmd:"" help:"Print a link that signs a person in to the console once."`
+	Session     struct {
+		List   sessionListCommand   `cmd:"" help:"List who is signed in to the console for an organization."`
+		Revoke sessionRevokeCommand `cmd:"" help:"End sessions of the console at once."`
+	} `cmd:"" help:"Sessions of the console."`
 	Links struct {
 		Export linksExportCommand `cmd:"" help:"Print the links of an organization, one per line, oldest first, as they are at one moment."`
 		Import linksImportCommand `cmd:"" help:"Create links from a file: an export of control or of another service."`
@@ -81,8 +85,9 @@ type portalSettings struct {
 	KeysURL     string `name:"portal-jwks-url" env:"PORTAL_JWKS_URL" help:"URL of the JWKS of the identity provider. Without it the portal responds with 501."`
 	Issuer      string `name:"portal-issuer" env:"PORTAL_ISSUER" help:"The issuer (iss) of session tokens. Required with PORTAL_JWKS_URL."`
 	Audience    string `name:"portal-audience" env:"PORTAL_AUDIENCE" help:"Audience (aud) that session tokens must have. Without it any audience is accepted."`
-	OrgClaim    string `name:"portal-org-claim" env:"PORTAL_ORG_CLAIM" default:"org_id" help:"Claim with the external id of the organization."`
-	RoleClaim   string `name:"portal-role-claim" env:"PORTAL_ROLE_CLAIM" default:"org_role" help:"Claim with the role: member, admin or owner, optionally prefixed by org:."`
+	OrgClaim    string `name:"portal-org-claim" env:"PORTAL_ORG_CLAIM" default:"org_id" help:"Claim with the external id of the organization. A value that starts with / is a JSON Pointer (RFC 6901)."`
+	RoleClaim   string `name:"portal-role-claim" env:"PORTAL_ROLE_CLAIM" default:"org_role" help:"Claim with the role: member, admin or owner, optionally prefixed by org:. A value that starts with / is a JSON Pointer, and may lead to a list."`
+	OrgsClaim   string `name:"portal-orgs-claim" env:"PORTAL_ORGS_CLAIM" default:"organizations" help:"Claim that lists several organizations, for the console."`
 	DNS         string `name:"portal-dns" env:"PORTAL_DNS" help:"DNS server for lookups of custom domains, as host:port. Default: the DNS server of the system."`
 	CheckoutURL string `name:"billing-checkout-url" env:"BILLING_CHECKOUT_URL" help:"Page on which users pay for plans. Without it checkout responds with 501."`
 	// SigningKey is a secret. It is a string because kong prints values that their type refuses.
@@ -91,6 +96,9 @@ type portalSettings struct {
 
 // sessions returns the verifier of session tokens, or nil without an identity provider.
 func (p *portalSettings) sessions(log *slog.Logger) (*session.Verifier, error) {
+	if err := session.CheckClaims(p.OrgClaim, p.RoleClaim, p.OrgsClaim); err != nil {
+		return nil, fmt.Errorf("--portal-org-claim ($PORTAL_ORG_CLAIM), --portal-role-claim ($PORTAL_ROLE_CLAIM) and --portal-orgs-claim ($PORTAL_ORGS_CLAIM): %w", err)
+	}
 	if p.KeysURL == "" {
 		return nil, nil
 	}
@@ -124,17 +132,6 @@ func (p *portalSettings) check() error {
 		return errors.New("--portal-dns ($PORTAL_DNS) must be host:port")
 	}
 	return nil
-}
-
-// consoleSettings are for development only. In production, users paste a session token of the identity provider into the console.
-type consoleSettings struct {
-	TokenURL     string `name:"console-dev-token-url" env:"CONSOLE_DEV_TOKEN_URL" help:"For development only: URL from which a button of the console gets a session token. Without it there is no button."`
-	Organization string `name:"console-dev-organization" env:"CONSOLE_DEV_ORGANIZATION" help:"For development only: external id of the organization that the console proposes next to that button."`
-}
-
-// settings returns the settings of the console.
-func (c consoleSettings) settings(roleClaim string) console.Settings {
-	return console.Settings{TokenURL: c.TokenURL, Organization: c.Organization, RoleClaim: roleClaim}
 }
 
 // serveCommand are the settings of control serve.
@@ -204,7 +201,7 @@ func (c *serveCommand) Validate() error {
 	if err := c.portalSettings.check(); err != nil {
 		return err
 	}
-	if _, err := c.consoleSettings.settings("").TokenOrigin(); err != nil {
+	if _, err := c.consoleSettings.service(&c.portalSettings, nil, nil, nil); err != nil {
 		return err
 	}
 	return c.propagationFlags.Validate()

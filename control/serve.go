@@ -23,6 +23,7 @@ import (
 	"deeplink/control/internal/dnsverify"
 	"deeplink/control/internal/jobs"
 	"deeplink/control/internal/relay"
+	"deeplink/control/internal/signin"
 	"deeplink/control/internal/store"
 	"deeplink/migrations"
 	"deeplink/shared/admin"
@@ -58,11 +59,15 @@ func (c *serveCommand) Run(t *env) error {
 	}
 	defer tracing.close()
 
-	options, err := c.options(b, tracing.tracerOf(), t.log)
+	signIns := signin.NewMetrics()
+	options, err := c.options(b, tracing.tracerOf(), signIns, t.log)
 	if err != nil {
 		return err
 	}
 	server := api.New(options)
+	if options.Console != nil {
+		defer options.Console.Close() // renewals outlive the requests that started them
+	}
 	defer server.Close()
 	defer b.counter.Close() // before server.Close: it ends rate-limit checks that no request waits for
 	httpServer, err := server.HTTP()
@@ -77,6 +82,7 @@ func (c *serveCommand) Run(t *env) error {
 		watcher = canary.New(jobStore, options.Relay, c.LinkBaseURL, c.Canary, t.log)
 	}
 	registry := newRegistry(b, options, server, metrics, watcher)
+	registry.MustRegister(signIns.Collectors()...)
 
 	// background outlives the requests, which wait for the relay.
 	background, endBackground := context.WithCancel(context.WithoutCancel(t.ctx))
@@ -93,6 +99,9 @@ func (c *serveCommand) Run(t *env) error {
 	group.Go(func() error { return transfers.Run(background) })
 	if options.Sessions != nil {
 		group.Go(func() error { return options.Sessions.Run(background) })
+	}
+	if options.Console != nil {
+		group.Go(func() error { return options.Console.Run(background) })
 	}
 	if watcher != nil {
 		// The canary ends with the first signal: it needs the relay, and nothing waits for it.
@@ -123,7 +132,7 @@ func (c *serveCommand) Run(t *env) error {
 }
 
 // options returns what the API needs. The error names the setting that is invalid.
-func (c *serveCommand) options(b *backends, tracer trace.Tracer, log *slog.Logger) (api.Options, error) {
+func (c *serveCommand) options(b *backends, tracer trace.Tracer, metrics *signin.Metrics, log *slog.Logger) (api.Options, error) {
 	sessions, err := c.portalSettings.sessions(log)
 	if err != nil {
 		return api.Options{}, err
@@ -132,7 +141,12 @@ func (c *serveCommand) options(b *backends, tracer trace.Tracer, log *slog.Logge
 	if err != nil {
 		return api.Options{}, err
 	}
-	files, err := console.Files(c.consoleSettings.settings(c.RoleClaim))
+	requests := c.store(b.requests)
+	service, err := c.consoleSettings.service(&c.portalSettings, requests, metrics, log)
+	if err != nil {
+		return api.Options{}, err
+	}
+	files, err := console.Files(c.consoleSettings.page())
 	if err != nil {
 		return api.Options{}, err
 	}
@@ -141,7 +155,7 @@ func (c *serveCommand) options(b *backends, tracer trace.Tracer, log *slog.Logge
 		pages[i] = api.Page(file)
 	}
 	return api.Options{
-		Store: c.store(b.requests), SDK: c.store(b.sdk), Relay: relay.New(b.relay, b.hints, log), Counter: b.counter,
+		Store: requests, Console: service, SDK: c.store(b.sdk), Relay: relay.New(b.relay, b.hints, log), Counter: b.counter,
 		Proxies: c.TrustedProxies.Proxies, LinkBase: c.LinkBaseURL, ExtraHosts: c.ExtraHosts, SDKOrigins: c.SDKOrigins,
 		Sessions: sessions, Checkout: checkout, Resolver: dnsverify.NewResolver(c.DNS), Pages: pages, Tracer: tracer, Log: log,
 	}, nil

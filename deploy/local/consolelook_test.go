@@ -16,7 +16,8 @@ var screenshots = filepath.Join("..", "..", ".run", "screenshots")
 // testLooks shows every section and dialog, on narrow and wide screens, in light and dark mode.
 func testLooks(t *testing.T, h *testStack, p *tab) {
 	p.Visit(h.control.URL() + "/console")
-	p.Says("Session token")
+	p.Holds(`document.getElementById("sign-in") !== null`)
+	p.Minds("status of 401")
 	p.look("signin")
 
 	o := h.fillShop(t)

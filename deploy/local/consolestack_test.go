@@ -63,7 +63,7 @@ func openTestStack(t *testing.T) *testStack {
 	})
 	provider := startIdentity(t, controlAddr, filepath.Join(dir, "identity.pem"))
 	h.identityURL = provider.issuer
-	h.control, err = s.StartControl(ctx, controlAddr, append(provider.portalSettings("org_1"),
+	h.control, err = s.StartControl(ctx, controlAddr, append(provider.portalSettings(strings.Repeat("a1", 32)),
 		// There is no DNS server; no test visits the billing page; the tabs are behind a proxy.
 		"TRUSTED_PROXIES=127.0.0.1/32", "PORTAL_DNS=127.0.0.1:9", "BILLING_CHECKOUT_URL=https://billing.example/pay", "BILLING_SIGNING_KEY="+strings.Repeat("5c", 32))...)
 	if err != nil {

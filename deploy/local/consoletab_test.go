@@ -25,25 +25,27 @@ func openTab(t *testing.T, browser *chrome.Browser, h *testStack) *tab {
 	})}
 }
 
-// signIn pastes a token with a role.
+// signIn signs in with the identity provider, in place of who is signed in.
 func (p *tab) signIn(h *testStack, o tenant, role string) {
 	p.t.Helper()
-	p.Visit(h.control.URL() + "/console")
-	p.paste(h.token(p.t, o, role))
+	p.Visit(h.control.URL() + "/console/sign-in")
+	p.choose(o.externalID, role)
 	p.ready()
 }
 
-// paste enters a session token.
-func (p *tab) paste(token string) {
+// choose chooses a person at the identity provider.
+func (p *tab) choose(organization, role string) {
 	p.t.Helper()
-	p.Write(`[name="token"]`, token)
-	p.Press(`#signin form:not(.development) button[type="submit"]`)
+	p.Says("Who do you want to be?")
+	p.Write(`[name="org"]`, organization)
+	p.Choose(`[name="role"]`, role)
+	p.Press("#sign-in")
 }
 
 // ready waits until a section is shown, with the session above it.
 func (p *tab) ready() {
 	p.t.Helper()
-	p.Holds(`document.getElementById("signin").hidden && document.querySelector("#content .section h1") !== null`)
+	p.Holds(`document.getElementById("signin")?.hidden && document.querySelector("#content .section h1") !== null`)
 }
 
 // section opens a section with the navigation.

@@ -26,7 +26,8 @@ func TestConsoleInChromium(t *testing.T) {
 		run  func(*testing.T, *testStack, *tab)
 	}{
 		{"administer", testAdminister},
-		{"the development provider's button", testDevelopmentSignIn},
+		{"sign in", testSignIn},
+		{"a sign-in link", testLink},
 		{"hostile names", testHostileNames},
 		{"pages and filters", testPages},
 		{"domains", testDomains},
@@ -45,7 +46,7 @@ func TestConsoleInChromium(t *testing.T) {
 func testAdminister(t *testing.T, h *testStack, p *tab) {
 	o := h.tenant(t, "Walk Ltd.", "scale")
 	p.signIn(h, o, "admin")
-	p.Says("Walk Ltd.", "admin", "scale", "Session ends in", "No links yet")
+	p.Says("Walk Ltd.", "admin", "scale", "No links yet")
 
 	// Without an app config, no link can be created, and the error leads to the app config.
 	p.Press("#create")
@@ -179,23 +180,61 @@ func regenerateKey(p *tab, h *testStack) {
 	}
 }
 
-func testDevelopmentSignIn(t *testing.T, h *testStack, p *tab) {
+// testSignIn goes the whole way: sign in, choose an organization, look at the sessions, switch, sign out.
+func testSignIn(t *testing.T, h *testStack, p *tab) {
+	one, other := h.tenant(t, "First Ltd.", "scale", "--app-config", "demo"), h.tenant(t, "Second Ltd.", "free")
 	p.Visit(h.control.URL() + "/console")
-	p.Says("Development sign-in")
-	p.Holds(`document.querySelector('[name="org"]').value === "org_1"`)
-	p.Press(`.development button[type="submit"]`)
-	p.ready()
-	p.Says("Walk Ltd.", "owner")
-	p.Press("#leave")
-	p.Says("Development sign-in")
-	p.SaysNot("Walk Ltd.")
-	p.Write(`[name="org"]`, "org_nobody")
-	p.Choose(`[name="role"]`, "member")
-	p.Press(`.development button[type="submit"]`)
-	p.Says("Missing or invalid credential.")
 	p.Minds("status of 401")
-	p.paste("not a token")
-	p.Says("Is not a session token")
+	p.Press("#sign-in")
+	p.Says("Who do you want to be?")
+	p.Press(`[name="cancel"]`)
+	p.Says("You cancelled the sign-in")
+	p.Minds("status of 401")
+	p.Holds(`location.search === ""`)
+	p.Press("#sign-in")
+	p.choose("org_nobody", "owner")
+	p.Says("Your organization is not set up here.")
+	p.Minds("status of 401")
+	p.Press("#sign-in")
+	p.choose(one.externalID+","+other.externalID, "owner")
+	p.Says("Choose an organization.", "First Ltd.", "Second Ltd.")
+	p.Key(kb.Enter) // the first one has the focus
+	p.ready()
+	p.Says("First Ltd.", "owner")
+	p.Press("#account")
+	p.Says("Dana Developer", "dana@example.com")
+	p.Press("#sessions")
+	p.Says("this session")
+	p.closed()
+	p.Press("#account")
+	p.Press("#switch")
+	p.Holds(`document.querySelector("dialog[open] .choice:disabled")?.innerText.includes("First Ltd.")`)
+	p.Press(`dialog .choice:not(:disabled)`)
+	p.Holds(`document.readyState === "complete" && document.title.includes("Second Ltd.")`)
+	p.ready()
+	p.Press("#account")
+	p.Press("#leave")
+	p.Holds(`document.getElementById("sign-in") !== null && location.pathname === "/console"`)
+	p.Minds("status of 401")
+	p.SaysNot("Second Ltd.")
+}
+
+// testLink signs in with a link of an operator.
+func testLink(t *testing.T, h *testStack, p *tab) {
+	o := h.tenant(t, "Link Ltd.", "scale", "--app-config", "demo")
+	var made struct{ URL string }
+	if err := json.Unmarshal(h.operate(t, "console-link", "--org", o.key, "--role", "admin", "--console-url", h.control.URL()), &made); err != nil {
+		t.Fatal(err)
+	}
+	p.Visit(made.URL)
+	p.Says("Link Ltd.", "admin", "It works once.")
+	p.Holds(`location.hash === "" && !document.documentElement.outerHTML.includes("` + made.URL[strings.Index(made.URL, "#")+1:] + `")`)
+	p.Key(kb.Enter) // the button has the focus
+	p.ready()
+	p.Says("Link Ltd.", "admin")
+	p.Visit(made.URL)
+	p.Says("This sign-in link is no longer valid.")
+	p.Minds("status of 401")
 }
 
 // testHostileNames shows text that an attacker wrote. None of it may run: openTab receives each dialog, violation and error.
@@ -256,11 +295,11 @@ func testPages(t *testing.T, h *testStack, p *tab) {
 	p.Press(`.filter button[type="submit"]`)
 	p.Says("No link matches")
 	p.section("audit")
-	p.Says("1 to 20 of 23")
+	p.Says("1 to 20 of 24")
 	p.Press(`.pager button:last-child`)
-	p.Says("21 to 23 of 23", "made the organization")
+	p.Says("21 to 24 of 24", "made the organization")
 	p.Press(`.pager button:nth-last-child(2)`)
-	p.Says("1 to 20 of 23")
+	p.Says("1 to 20 of 24")
 }
 
 func testDomains(t *testing.T, h *testStack, p *tab) {
@@ -340,7 +379,6 @@ func testMember(t *testing.T, h *testStack, p *tab) {
 	p.section("plan")
 	p.SaysNot("Check out")
 	p.Visit(h.control.URL() + "/console#audit")
-	p.paste(h.token(t, o, "member"))
 	p.ready()
 	p.Says("No links yet")
 }
@@ -351,37 +389,46 @@ func testSessionEnds(t *testing.T, h *testStack, p *tab) {
 	p.signIn(h, o, "admin")
 	p.Press("#create")
 	p.Write(`dialog [name="path"]`, "/typed")
-	h.operate(t, "org", "suspend", o.key)
-	p.Press(`dialog button[type="submit"]`)
-	p.Says("Missing or invalid credential.", "Session token")
+	h.operate(t, "session", "revoke", "--org", o.key, "--all")
+	p.Press(`dialog:not(.interruption) button[type="submit"]`)
+	p.Says("Your session has ended", "What you have typed stays here.")
 	p.Minds("status of 401")
-	p.SaysNot("Short Ltd.")
-	h.operate(t, "org", "resume", o.key)
-	p.paste(h.token(t, o, "admin"))
-	p.Holds(`document.querySelector('dialog[open] [name="path"]')?.value === "/typed"`)
+	p.Key(kb.Escape)
+	p.Holds(`document.querySelector("dialog.interruption[open]") !== null`)
+	p.Press("#again")
+	p.Minds("status of 401")
+	// The other tab has the same cookies; it signs the same person in.
+	p.Elsewhere(h.control.URL()+"/console/sign-in?next=/console/done&prompt=none", "You are signed in")
+	p.Holds(`document.querySelector("dialog.interruption") === null && document.querySelector('dialog[open] [name="path"]')?.value === "/typed"`)
 	p.Press(`dialog button[type="submit"]`)
 	p.closed()
 	p.Says("The link is there.", "/typed")
 }
 
+// testSwitch switches in another tab: this one cannot write into the other organization.
 func testSwitch(t *testing.T, h *testStack, p *tab) {
 	one, other := h.tenant(t, "One Ltd.", "scale", "--app-config", "demo"), h.tenant(t, "Other Ltd.", "free", "--app-config", "demo")
 	h.makeLink(t, h.token(t, one, "owner"), `{"path":"/of-one"}`)
-	p.signIn(h, one, "owner")
-	p.Says("One Ltd.", "/of-one")
-	p.Press("#switch")
-	p.paste("a.b.c")
-	p.Says("Missing or invalid credential.")
-	p.Minds("status of 401")
-	p.Press(`#signin .quiet`)
-	p.section("app") // with the earlier token
-	p.Press("#switch")
-	p.paste(h.token(t, other, "owner"))
+	p.Visit(h.control.URL() + "/console/sign-in")
+	p.choose(one.externalID+","+other.externalID, "owner")
+	p.Says("Choose an organization.")
+	p.Press(`.gate li:first-child button`)
 	p.ready()
-	p.Says("Other Ltd.", "free")
-	p.section("links")
-	p.Says("No links yet")
-	p.SaysNot("One Ltd.", "/of-one")
+	p.Says("One Ltd.", "/of-one")
+	p.Press("#create")
+	p.Write(`dialog [name="path"]`, "/for-one")
+	if status := chrome.Evaluate[int](p.Tab, fmt.Sprintf(`fetch("/portal/session/organization", {method: "PUT",
+		headers: {"Deeplink-Console": "1", "Content-Type": "application/json"}, body: JSON.stringify({externalId: %q})}).then(r => r.status)`, other.externalID)); status != 200 {
+		t.Fatalf("switch: %d", status)
+	}
+	p.Press(`dialog button[type="submit"]`)
+	p.Says("Another organization was chosen")
+	p.Minds("status of 409")
+	p.Press("#discard")
+	p.Holds(`document.readyState === "complete" && document.title.includes("Other Ltd.")`)
+	p.ready()
+	p.Says("Other Ltd.", "free", "No links yet")
+	p.SaysNot("One Ltd.", "/of-one", "/for-one")
 }
 
 func testNoConnection(t *testing.T, h *testStack, p *tab) {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"deeplink/deploy/stack"
 )
@@ -73,6 +76,25 @@ func reissue(ctx context.Context, s *stack.Stack, id string) (organization, erro
 		operate(ctx, s, &server, "key", "regenerate", demoKey, "SERVER"),
 		operate(ctx, s, &client, "key", "regenerate", demoKey, "CLIENT"))
 	return organization{ID: id, OrgKey: demoKey, ExternalID: demoExternal, ServerKey: server.RawKey, ClientKey: client.RawKey}, err
+}
+
+// consoleLink returns the address of the console and a link that signs in to the demo organization as owner.
+func consoleLink(ctx context.Context, s *stack.Stack, controlURL string) (page, link string, err error) {
+	var made struct{ URL string }
+	err = operate(ctx, s, &made, "console-link", "--org", demoKey, "--role", "owner", "--ttl", "15m", "--console-url", controlURL)
+	return controlURL + "/console", made.URL, err
+}
+
+// readOrCreateSessionKeys returns the CONSOLE_SESSION_KEYS in a file, and a new key on the first start: sessions outlive restarts.
+func readOrCreateSessionKeys(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		return strings.TrimSpace(string(text)), err
+	}
+	var key [32]byte
+	rand.Read(key[:]) // never fails, by its contract
+	keys := hex.EncodeToString(key[:])
+	return keys, replace(file, []byte(keys+"\n"))
 }
 
 func operate(ctx context.Context, s *stack.Stack, into any, arguments ...string) error {

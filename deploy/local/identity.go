@@ -19,13 +19,14 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwt"
 )
 
-// identity is the development identity provider: it signs a session token for any organization and role for every client that can reach it,
-// so it must listen on 127.0.0.1 only. It is not part of control.
+// identity is the development identity provider: an OpenID Connect provider that asks for no password, and signs a session token for any
+// organization and role for every client that can reach it, so it must listen on 127.0.0.1 only. It is not a part of control.
 type identity struct {
 	issuer  string
-	control string  // host and port of control, whose console may read tokens
+	control string  // host and port of control, whose console people sign in to
 	key     jwk.Key // private, with kid and alg
 	public  jwk.Set
+	signIns *signIns
 }
 
 const (
@@ -59,7 +60,7 @@ func newIdentity(issuer, control, keyFile string) (*identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identity key: %w", err)
 	}
-	return &identity{issuer: issuer, control: control, key: key, public: public}, nil
+	return &identity{issuer: issuer, control: control, key: key, public: public, signIns: newSignIns()}, nil
 }
 
 func readOrCreateKey(file string) (*rsa.PrivateKey, error) {
@@ -102,8 +103,12 @@ func runIdentity(ctx context.Context, arguments []string) error {
 func (i *identity) serve(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, i.public) })
-	mux.HandleFunc("OPTIONS /token", i.preflight)
 	mux.HandleFunc("POST /token", i.token)
+	mux.HandleFunc("GET /.well-known/openid-configuration", i.discovery)
+	mux.HandleFunc("GET /authorize", i.authorize)
+	mux.HandleFunc("POST /authorize", i.authorize)
+	mux.HandleFunc("POST /oauth/token", i.exchange)
+	mux.HandleFunc("GET /logout", i.logout)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
@@ -112,38 +117,16 @@ func (i *identity) serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// portalSettings let control accept the provider's tokens, and its console offer a token for an organization.
-func (i *identity) portalSettings(externalID string) []string {
+// portalSettings let control accept the provider's tokens, and people sign in to its console. keys are CONSOLE_SESSION_KEYS.
+func (i *identity) portalSettings(keys string) []string {
 	return []string{
 		"PORTAL_ISSUER=" + i.issuer, "PORTAL_JWKS_URL=" + i.issuer + "/.well-known/jwks.json",
-		"CONSOLE_DEV_TOKEN_URL=" + i.issuer + "/token", "CONSOLE_DEV_ORGANIZATION=" + externalID,
-	}
-}
-
-// preflight allows the console to request a token.
-func (i *identity) preflight(w http.ResponseWriter, r *http.Request) {
-	i.share(w, r)
-	w.Header().Set("Access-Control-Allow-Methods", http.MethodPost)
-	w.Header().Set("Access-Control-Allow-Headers", "Content-Type")
-	w.WriteHeader(http.StatusNoContent)
-}
-
-// share allows the console to read the response, under any name of this machine. Other pages must not read it: they could sign in to the
-// developer's installation.
-func (i *identity) share(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Vary", "Origin")
-	_, port, _ := net.SplitHostPort(i.control)
-	sent := r.Header.Get("Origin")
-	for _, origin := range []string{i.control, "localhost:" + port, "127.0.0.1:" + port} {
-		if sent == "http://"+origin {
-			w.Header().Set("Access-Control-Allow-Origin", sent)
-		}
+		"CONSOLE_URL=http://" + i.control, "CONSOLE_OIDC_ISSUER=" + i.issuer, "CONSOLE_OIDC_CLIENT_ID=" + clientID, "CONSOLE_SESSION_KEYS=" + keys,
 	}
 }
 
 // token signs {"org": externalId, "role": "admin", "ttlSeconds"?: 60}, 3,600 s at most.
 func (i *identity) token(w http.ResponseWriter, r *http.Request) {
-	i.share(w, r)
 	request := struct {
 		Org        string `json:"org"`
 		Role       string `json:"role"`
@@ -158,17 +141,27 @@ func (i *identity) token(w http.ResponseWriter, r *http.Request) {
 	if request.TTLSeconds != nil {
 		lifetime = time.Duration(min(*request.TTLSeconds, int(maxLifetime/time.Second))) * time.Second
 	}
-	now := time.Now()
-	token, err := jwt.NewBuilder().Issuer(i.issuer).Subject(request.Sub).IssuedAt(now).NotBefore(now).Expiration(now.Add(lifetime)).
-		Claim("org_id", request.Org).Claim("org_role", "org:"+request.Role).Build()
-	if err == nil {
-		var signed []byte
-		if signed, err = jwt.Sign(token, jwt.WithKey(jwa.RS256(), i.key)); err == nil {
-			respond(w, http.StatusOK, map[string]string{"token": string(signed)})
-			return
-		}
+	signed, err := i.sign(lifetime, map[string]any{"sub": request.Sub, "org_id": request.Org, "org_role": "org:" + request.Role})
+	if err != nil {
+		respond(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
+		return
 	}
-	respond(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
+	respond(w, http.StatusOK, map[string]string{"token": signed})
+}
+
+// sign returns a token with the claims.
+func (i *identity) sign(lifetime time.Duration, claims map[string]any) (string, error) {
+	now := time.Now()
+	builder := jwt.NewBuilder().Issuer(i.issuer).IssuedAt(now).NotBefore(now).Expiration(now.Add(lifetime))
+	for name, value := range claims {
+		builder = builder.Claim(name, value)
+	}
+	token, err := builder.Build()
+	if err != nil {
+		return "", err
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(jwa.RS256(), i.key))
+	return string(signed), err
 }
 
 func respond(w http.ResponseWriter, status int, body any) {

@@ -37,7 +37,9 @@ Deeplink is running. Ctrl-C stops it; its data stays in %[1]s.
   edges     %[2]s  %[3]s
   API       %[4]s  (documentation: %[4]s/docs)
   console   %[4]s/console
-  identity  %[5]s  (for development: signs a session token for anyone)
+            %[8]s
+            (this link signs you in once, within 15 minutes; for another one, after the next line: control console-link --org demo --role owner)
+  identity  %[5]s  (for development: signs in anyone, and signs a session token for anyone)
   log       %[1]s/deeplink.log
 
 Create a link, click it on both edges, delete it and click it again. In another terminal:
@@ -52,5 +54,5 @@ Create a link, click it on both edges, delete it and click it again. In another 
 
 func (p *printer) banner(r ready, dir, env string) {
 	p.step("ready")
-	p.print(banner, dir, r.EdgeURLs[0], r.EdgeURLs[1], r.ControlURL, r.IdentityURL, env, r.Organization.OrgKey)
+	p.print(banner, dir, r.EdgeURLs[0], r.EdgeURLs[1], r.ControlURL, r.IdentityURL, env, r.Organization.OrgKey, r.ConsoleLink)
 }

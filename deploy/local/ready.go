@@ -16,6 +16,8 @@ type ready struct {
 	IdentityURL  string       `json:"identityUrl"`
 	DatabaseURL  string       `json:"databaseUrl"` // of the database's owner
 	RedisURL     string       `json:"redisUrl"`
+	ConsoleURL   string       `json:"consoleUrl"`
+	ConsoleLink  string       `json:"consoleLink"` // signs in to the demo organization as owner, once, within 15 minutes
 	Organization organization `json:"organization"`
 }
 
@@ -43,7 +45,7 @@ func (r ready) env(bin string) string {
 		fmt.Fprintf(&text, "%s=%s\n", v[0], quote(v[1]))
 	}
 	text.WriteString("\n# For the commands of control and bench:\n")
-	for _, v := range [][2]string{{"DATABASE_URL", r.DatabaseURL}, {"REDIS_URL", r.RedisURL}, {"LINK_BASE_URL", r.EdgeURL}} {
+	for _, v := range [][2]string{{"DATABASE_URL", r.DatabaseURL}, {"REDIS_URL", r.RedisURL}, {"LINK_BASE_URL", r.EdgeURL}, {"CONSOLE_URL", r.ControlURL}} {
 		fmt.Fprintf(&text, "export %s=%s\n", v[0], quote(v[1]))
 	}
 	fmt.Fprintf(&text, shellFunctions, r.Organization.ExternalID, quote(filepath.Join(bin, "control")))

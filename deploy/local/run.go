@@ -94,6 +94,9 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		EdgeURL: f.nodes[1].url(), EdgeURLs: []string{f.nodes[1].url(), f.nodes[2].url()}, ControlURL: f.nodes[0].url(),
 		IdentityURL: f.identity.issuer, DatabaseURL: s.Owner, RedisURL: s.Redis.URL(), Organization: demo,
 	}
+	if r.ConsoleURL, r.ConsoleLink, err = consoleLink(ctx, s, r.ControlURL); err != nil {
+		return err
+	}
 	if err := r.write(dir); err != nil {
 		return err
 	}
@@ -156,7 +159,11 @@ func startFleet(ctx context.Context, s *stack.Stack, addrs *addresses, demo orga
 	if f.identity, err = newIdentity("http://"+f.listener.Addr().String(), addrs.control.addr, filepath.Join(dir, "identity.pem")); err != nil {
 		return nil, err
 	}
-	settings := append(f.identity.portalSettings(demo.ExternalID), "CONTROL_CANARY=10s")
+	keys, err := readOrCreateSessionKeys(filepath.Join(dir, "session-keys"))
+	if err != nil {
+		return nil, err
+	}
+	settings := append(f.identity.portalSettings(keys), "CONTROL_CANARY=10s")
 	if err := f.start(ctx, "control", &addrs.control, func(ctx context.Context, addr string) (*stack.Node, error) {
 		return s.StartControl(ctx, addr, settings...)
 	}); err != nil {

@@ -128,7 +128,8 @@ func TestEveryChangingRequestIsAuditedAndNoOtherIs(t *testing.T) {
 	changing := map[string]bool{}
 	for _, route := range testServer(new(logBuffer)).routes() {
 		ours := strings.HasPrefix(route.Path, "/links") || strings.HasPrefix(route.Path, "/portal")
-		if ours && route.Method != http.MethodGet && route.Path != billingPath {
+		signIn := strings.HasPrefix(route.Path, "/portal/session") // session_test.go has its entries
+		if ours && route.Method != http.MethodGet && route.Path != billingPath && !signIn {
 			changing[route.Method+" "+route.Path] = true
 		}
 	}

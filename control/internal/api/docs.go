@@ -14,7 +14,7 @@ func documentationRoutes(linkBase string) ([]route, error) {
 	}
 	routes := make([]route, len(files))
 	for i, file := range files {
-		routes[i] = route{http.MethodGet, file.Path, func(x *requestState, _ *http.Request) error {
+		routes[i] = route{Method: http.MethodGet, Path: file.Path, answer: func(x *requestState, _ *http.Request) error {
 			header := x.Header()
 			header.Set("Content-Security-Policy", openapi.Policy)
 			header.Set("Referrer-Policy", "no-referrer")

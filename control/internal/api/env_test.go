@@ -126,6 +126,9 @@ func (w *testEnv) newServer(log *logBuffer, options ...option) (s *Server, stop 
 	if err != nil {
 		w.T.Fatal(err)
 	}
+	if o.Console != nil {
+		o.Console.Store = o.Store
+	}
 	o.Relay, o.Counter = relay.New(relayPool, hints, o.Log), counter
 	s = New(o.Options)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -142,9 +145,19 @@ func (w *testEnv) newServer(log *logBuffer, options ...option) (s *Server, stop 
 			}
 		})
 	}
+	if o.Console != nil {
+		background.Go(func() {
+			if err := o.Console.Run(ctx); err != nil {
+				w.T.Error(err)
+			}
+		})
+	}
 	stop = sync.OnceFunc(func() {
 		cancel()
 		background.Wait()
+		if o.Console != nil {
+			o.Console.Close()
+		}
 		counter.Close()
 		s.Close()
 		hints.Close()

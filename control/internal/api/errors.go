@@ -12,6 +12,7 @@ import (
 
 	"deeplink/control/internal/decode"
 	"deeplink/control/internal/session"
+	"deeplink/control/internal/signin"
 	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
 	"deeplink/shared/envelope"
@@ -36,6 +37,14 @@ var (
 	errUseBilling      = errors.New("paid plan not selected through checkout")
 	errNoPortal        = errors.New("no identity provider set up")
 	errNoCheckout      = errors.New("no billing page set up")
+
+	errTwoCredentials       = errors.New("both Authorization and the session cookie")
+	errCookieTwice          = errors.New("session cookie sent twice")
+	errForeignOrigin        = errors.New("not from the page of the console")
+	errNoOrganizationChosen = errors.New("no organization chosen in the session")
+	errOrganizationChanged  = errors.New("session is for another organization")
+	errNeedsCookie          = errors.New("session token in place of the session cookie")
+	errSessionNotFound      = errors.New("console session not found")
 )
 
 // errRateLimited has the time after which a retry succeeds.
@@ -63,7 +72,14 @@ var problems = []struct {
 	{errTwoLengths, problem{status: http.StatusBadRequest, message: "The request has both Content-Length and Transfer-Encoding."}},
 	{errOldEncoding, problem{status: http.StatusBadRequest, message: "HTTP/1.0 has no Transfer-Encoding."}},
 	{decode.ErrUnreadable, problem{status: http.StatusBadRequest, message: "The request body could not be read."}},
+	{errTwoCredentials, problem{status: http.StatusBadRequest, message: "Send either an Authorization header or the session cookie, not both."}},
+	{errCookieTwice, problem{status: http.StatusBadRequest, message: "The session cookie was sent twice."}},
+	{errNeedsCookie, problem{status: http.StatusBadRequest, message: "This call needs the console's session cookie."}},
 	{errCredential, unauthorized},
+	{signin.ErrEnded, problem{status: http.StatusUnauthorized, message: "Your session has ended. Sign in again.", code: "SESSION_ENDED", challenge: true}},
+	{signin.ErrSignInAgain, problem{status: http.StatusUnauthorized, message: "Your session must be renewed. Continue with your identity provider.", code: "SESSION_RENEW", challenge: true}},
+	{errNoOrganizationChosen, problem{status: http.StatusUnauthorized, message: "Choose an organization first.", code: "NO_ORGANIZATION", challenge: true}},
+	{store.ErrLinkInvalid, problem{status: http.StatusUnauthorized, message: "This sign-in link is no longer valid. Ask your operator for a new one.", code: "LINK_INVALID", challenge: true}},
 	{session.ErrInvalid, unauthorized},
 	{store.ErrQuotaExceeded, problem{status: http.StatusPaymentRequired, message: "The plan's number of links is used up.", code: "QUOTA_EXCEEDED", quota: "links"}},
 	{session.ErrNoOrganization, problem{status: http.StatusUnauthorized, message: "The session token has no active organization.", challenge: true}},
@@ -73,11 +89,15 @@ var problems = []struct {
 	{errNoAPIAccess, problem{status: http.StatusForbidden, message: "The plan does not include access by API key.", code: "FEATURE_NOT_AVAILABLE", feature: "api_access"}},
 	{errNoCustomDomains, problem{status: http.StatusForbidden, message: "The plan does not include custom domains.", code: "FEATURE_NOT_AVAILABLE", feature: "custom_domains"}},
 	{errRole, problem{status: http.StatusForbidden, message: "Your role in the organization does not allow this."}},
+	{errForeignOrigin, problem{status: http.StatusForbidden, message: "This call must come from the console's own page.", code: "SAME_ORIGIN_REQUIRED"}},
 	{errNoRoute, problem{status: http.StatusNotFound, message: "There is nothing at this path."}},
 	{store.ErrNotFound, problem{status: http.StatusNotFound, message: "Link not found."}},
 	{store.ErrDomainNotFound, problem{status: http.StatusNotFound, message: "Domain not found."}},
+	{store.ErrOrganizationNotFound, problem{status: http.StatusNotFound, message: "Organization not found."}},
+	{errSessionNotFound, problem{status: http.StatusNotFound, message: "Session not found."}},
 	{errMethod, problem{status: http.StatusMethodNotAllowed, message: "Method not allowed. See the Allow header."}},
 	{decode.ErrTimeout, problem{status: http.StatusRequestTimeout, message: "The request body was not sent in time."}},
+	{errOrganizationChanged, problem{status: http.StatusConflict, message: "Your session is for another organization now. Reload the page.", code: "ORGANIZATION_CHANGED"}},
 	{store.ErrShortCodeTaken, problem{status: http.StatusConflict, message: "The short code is already in use in this organization."}},
 	{store.ErrHostTaken, problem{status: http.StatusConflict, message: "The host is already in use."}},
 	{store.ErrHostOwned, problem{status: http.StatusConflict, message: "Another organization has this host, and its TXT record is still in DNS. Remove that record first: the host then moves to you after 7 days."}},
@@ -90,6 +110,8 @@ var problems = []struct {
 	{errVersion, problem{status: http.StatusHTTPVersionNotSupported, message: "The protocol must be HTTP/1.1 or HTTP/1.0."}},
 	{errNoPortal, problem{status: http.StatusNotImplemented, message: "No identity provider is set up for the portal."}},
 	{errNoCheckout, problem{status: http.StatusNotImplemented, message: "No billing page is set up."}},
+	{signin.ErrUnavailable, problem{status: http.StatusServiceUnavailable, message: "The identity provider cannot be reached. You stay signed in; try again in a moment.", code: "IDENTITY_PROVIDER_UNAVAILABLE"}},
+	{store.ErrRenewing, problem{status: http.StatusServiceUnavailable, message: "Your session is being renewed. Try again in a moment."}},
 	{store.ErrBusy, problem{status: http.StatusServiceUnavailable, message: "Too many requests of this organization or device are waiting. Retry with backoff."}},
 	{store.ErrLocked, problem{status: http.StatusServiceUnavailable, message: "What this request changes is locked by another change. Retry with backoff.", causeLogged: true}},
 	{store.ErrUnavailable, unavailable},

@@ -36,6 +36,8 @@ func (s *Server) Audited(r store.Recorded) {
 		by = "subject"
 	case store.ActorService:
 		by = "job"
+	case store.ActorOperator:
+		by = "operator"
 	}
 	s.Log.Info("change", slog.String("auditId", r.ID), slog.String("action", string(r.Action)),
 		slog.String("target", r.TargetType), slog.String("targetId", r.TargetID),

@@ -8,19 +8,24 @@ import (
 )
 
 // pageRoutes serve static files. Browsers keep them and revalidate them with their ETag, so that a page never runs with scripts of another
-// version.
-func pageRoutes(pages []Page) []route {
-	routes := make([]route, len(pages))
-	for i, page := range pages {
+// version. Volatile pages are shown only at the address of the console, where the cookies are.
+func (s *Server) pageRoutes() []route {
+	routes := make([]route, len(s.Pages))
+	for i, page := range s.Pages {
 		sum := sha256.Sum256(page.Content)
 		tag := `"` + hex.EncodeToString(sum[:16]) + `"`
-		routes[i] = route{http.MethodGet, page.Path, func(x *requestState, r *http.Request) error {
+		routes[i] = route{Method: http.MethodGet, Path: page.Path, answer: func(x *requestState, r *http.Request) error {
 			header := x.Header()
-			header.Set("Cache-Control", "no-cache")
 			header.Set("Content-Security-Policy", page.Policy)
-			header.Set("Cross-Origin-Opener-Policy", "same-origin")
+			if page.Volatile {
+				if s.moved(x, r) {
+					return nil
+				}
+				x.send(http.StatusOK, page.MediaType, page.Content)
+				return nil
+			}
+			header.Set("Cache-Control", "no-cache")
 			header.Set("ETag", tag)
-			header.Set("Referrer-Policy", "no-referrer")
 			if matches(r.Header.Values("If-None-Match"), tag) {
 				x.WriteHeader(http.StatusNotModified)
 				return nil

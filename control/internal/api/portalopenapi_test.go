@@ -16,7 +16,7 @@ import (
 // portalTestCases returns requests for the operations of the portal, with every documented status that a client can provoke.
 func portalTestCases(t *testing.T, w *testEnv) []testCase {
 	p, dns := w.provider(), testenv.NewNameServer(t)
-	control := p.serve(withDNS(dns), withCheckout("https://billing.example/pay", repeat("ab", 32)))
+	control := p.serve(withDNS(dns), withConsole(nil), withCheckout("https://billing.example/pay", repeat("ab", 32)))
 	bare := w.serve() // without an identity provider
 	o, free, unplanned, unregistered := w.Tenant(catalog.Scale), w.Tenant(catalog.Free), w.Tenant(catalog.Free), w.Tenant(catalog.Free)
 	w.Exec(`update organizations set plan = null where id = $1`, unplanned.ID)
@@ -110,7 +110,34 @@ func portalTestCases(t *testing.T, w *testEnv) []testCase {
 		{"setPlan", c, "/portal/plan", `{"plan":"scale"}`, 422, nil},
 		{"setPlan", noPlan, "/portal/plan", `{"plan":"free"}`, 200, nil},
 	}
-	unplanned = w.Tenant(catalog.Free) // the other organization has a plan in the end
+	signedIn, other := w.signInWithLink(control, o, "owner"), w.signInWithLink(control, o, "member")
+	w.Exec(`update console_sessions set memberships = jsonb_build_array(jsonb_build_object('externalId', $1::text, 'role', 'owner')) where role = 'owner'`, *o.ExternalID)
+	var otherID string
+	if err := w.Pool.QueryRow(t.Context(), `select id from console_sessions where role = 'member'`).Scan(&otherID); err != nil {
+		t.Fatal(err)
+	}
+	const choose = "/portal/session/organization"
+	own := func(changes ...string) []string { return signedIn.headers(changes...) }
+	all = append(all,
+		testCase{"showSession", c, "/portal/session", "", 200, nil},
+		testCase{"showSession", other.client, "/portal/session", "", 200, other.headers()},
+		testCase{"showSession", control.visit("junk"), "/portal/session", "", 401, nil},
+		testCase{"showSession", bare.client(""), "/portal/session", "", 501, nil},
+		testCase{"listSessions", c, "/portal/sessions?all=true", "", 200, nil},
+		testCase{"listSessions", c, "/portal/sessions?all=x", "", 400, nil},
+		testCase{"revokeSession", c, "/portal/sessions/42", "", 400, nil},
+		testCase{"revokeSession", c, "/portal/sessions/" + nowhere, "", 404, nil},
+		testCase{"revokeSession", c, "/portal/sessions/" + otherID, "", 200, nil},
+		testCase{"chooseOrganization", c, choose, `{"externalId":"x"}`, 400, nil},
+		testCase{"chooseOrganization", control.visit(""), choose, `{"externalId":"x"}`, 401, nil},
+		testCase{"chooseOrganization", signedIn.client, choose, `{"externalId":"x"}`, 403, []string{"Cookie", signedIn.cookie}},
+		testCase{"chooseOrganization", signedIn.client, choose, `{"externalId":"x"}`, 404, own()},
+		testCase{"chooseOrganization", signedIn.client, choose, big, 413, own()},
+		testCase{"chooseOrganization", signedIn.client, choose, `{}`, 415, own(plain...)},
+		testCase{"chooseOrganization", bare.client(""), choose, `{}`, 501, nil},
+		testCase{"chooseOrganization", signedIn.client, choose, `{"externalId":"` + *o.ExternalID + `"}`, 200, own()},
+	)
+	unplanned = w.Tenant(catalog.Free) // the other one has a plan by the end
 	w.Exec(`update organizations set plan = null where id = $1`, unplanned.ID)
 	member, visitor, noPlan := p.as(control, o, "billing"), control.visit("junk"), as(unplanned)
 	for operation, path := range map[string]string{
@@ -118,7 +145,7 @@ func portalTestCases(t *testing.T, w *testEnv) []testCase {
 		"regenerateKey": regenerate, "portalCreateLink": links, "portalListLinks": links, "portalGetLink": unknown, "portalUpdateLink": unknown,
 		"portalDeleteLink": unknown, "portalDrawLinkSVG": unknown + "/qr.svg", "portalDrawLinkPNG": unknown + "/qr.png", "listDomains": "/portal/domains",
 		"addDomain": "/portal/domains", "verifyDomain": unknownDomain + "/verify", "deleteDomain": unknownDomain, "listAudit": "/portal/audit-log",
-		"checkOut": billingPath, "setPlan": "/portal/plan",
+		"checkOut": billingPath, "setPlan": "/portal/plan", "listSessions": "/portal/sessions", "revokeSession": "/portal/sessions/" + nowhere,
 	} {
 		all = append(all, testCase{operation, visitor, path, "", 401, nil}, testCase{operation, member, path, "", 403, nil},
 			testCase{operation, bare.client(""), path, "", 501, nil})
@@ -222,6 +249,8 @@ func TestDocumentNamesTheCredentialOfEachOperation(t *testing.T) {
 			}
 			expected := ""
 			switch {
+			case path == "/portal/session/organization":
+				expected = "SessionCookie"
 			case strings.HasPrefix(path, "/portal/"):
 				expected = "SessionToken"
 			case strings.HasPrefix(path, "/links"):

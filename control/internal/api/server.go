@@ -15,6 +15,7 @@ import (
 	"deeplink/control/internal/keyguard"
 	"deeplink/control/internal/relay"
 	"deeplink/control/internal/session"
+	"deeplink/control/internal/signin"
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
 	"deeplink/shared/clientip"
@@ -51,6 +52,8 @@ type Options struct {
 	// Sessions is nil when no identity provider is configured, and Checkout when no billing page is.
 	Sessions *session.Verifier
 	Checkout *Checkout
+	// Console signs people in to the console. It is nil when browsers do not reach control.
+	Console *signin.Service
 	// Resolver looks up the TXT records of domains.
 	Resolver dnsverify.Resolver
 	// Pages are static files that the server serves in addition to the API.
@@ -66,6 +69,8 @@ type Page struct {
 	Content         []byte
 	// Policy is its Content-Security-Policy.
 	Policy string
+	// Volatile pages are not kept by browsers.
+	Volatile bool
 }
 
 // surfaces are the rate limits that control enforces.
@@ -85,6 +90,9 @@ func New(options Options) *Server {
 		verifier:  dnsverify.NewVerifier(options.Resolver),
 	}
 	s.Store = s.Store.WithAuditHook(s.Audited)
+	if s.Console != nil {
+		s.Console.Store = s.Console.Store.WithAuditHook(s.Audited)
+	}
 	s.keys = keyguard.New(s.Store.ValidKeys)
 	return s
 }
@@ -96,6 +104,8 @@ func (s *Server) Close() { s.limiter.Wait() }
 type route struct {
 	Method, Path string
 	answer       handler
+	// noHead: a GET route that does not answer HEAD, because it changes something.
+	noHead bool
 }
 
 // limitPrefix is the prefix of the rate-limit keys in Redis. Every control uses the same.
@@ -112,40 +122,49 @@ func (s *Server) routes() []route {
 	admin := func(h orgHandler) handler { return s.withSession(session.Admin, h) }
 	owner := func(h orgHandler) handler { return s.withSession(session.Owner, h) }
 	return []route{
-		{http.MethodPost, "/links", writing(s.createLink)},
-		{http.MethodGet, "/links", reading(s.listLinks)},
-		{http.MethodGet, "/links/{id}", readingOne(s.getLink)},
-		{http.MethodPatch, "/links/{id}", writing(s.updateLink)},
-		{http.MethodDelete, "/links/{id}", writing(s.deleteLink)},
-		{http.MethodGet, "/links/{id}/qr.svg", readingOne(s.drawLink(svgFormat))},
-		{http.MethodGet, "/links/{id}/qr.png", readingOne(s.drawLink(pngFormat))},
+		{http.MethodPost, "/links", writing(s.createLink), false},
+		{http.MethodGet, "/links", reading(s.listLinks), false},
+		{http.MethodGet, "/links/{id}", readingOne(s.getLink), false},
+		{http.MethodPatch, "/links/{id}", writing(s.updateLink), false},
+		{http.MethodDelete, "/links/{id}", writing(s.deleteLink), false},
+		{http.MethodGet, "/links/{id}/qr.svg", readingOne(s.drawLink(svgFormat)), false},
+		{http.MethodGet, "/links/{id}/qr.png", readingOne(s.drawLink(pngFormat)), false},
 
-		{http.MethodPost, "/sdk/session", s.withSDKBody(ratelimit.SDKSession, s.openSession)},
-		{http.MethodPost, "/sdk/identity", s.withSDKBody(ratelimit.SDKSession, s.identifyDevice)},
-		{http.MethodPost, "/sdk/identity/clear", s.withSDKBody(ratelimit.SDKSession, s.clearIdentity)},
-		{http.MethodPost, "/sdk/events", s.withSDKBody(ratelimit.SDKEvents, s.recordEvents)},
+		{http.MethodPost, "/sdk/session", s.withSDKBody(ratelimit.SDKSession, s.openSession), false},
+		{http.MethodPost, "/sdk/identity", s.withSDKBody(ratelimit.SDKSession, s.identifyDevice), false},
+		{http.MethodPost, "/sdk/identity/clear", s.withSDKBody(ratelimit.SDKSession, s.clearIdentity), false},
+		{http.MethodPost, "/sdk/events", s.withSDKBody(ratelimit.SDKEvents, s.recordEvents), false},
 
-		{http.MethodGet, "/portal/organization", member(s.showOrganization)},
-		{http.MethodPut, "/portal/plan", owner(s.setPlan)},
-		{http.MethodPost, billingPath, owner(s.checkOut)},
-		{http.MethodGet, "/portal/app-config", member(s.getAppConfig)},
-		{http.MethodPut, "/portal/app-config", admin(s.putAppConfig)},
-		{http.MethodGet, "/portal/api-keys", admin(s.listKeys)},
-		{http.MethodPost, "/portal/api-keys/{tier}/regenerate", admin(withRequirement(requireAPIAccess, s.regenerateKey))},
-		{http.MethodPost, "/portal/links", member(withPlan(s.createLink))},
-		{http.MethodGet, "/portal/links", member(withPlan(s.listLinks))},
-		{http.MethodGet, "/portal/links/{id}", member(withPlan(s.getLink))},
-		{http.MethodPatch, "/portal/links/{id}", member(withPlan(s.updateLink))},
-		{http.MethodDelete, "/portal/links/{id}", member(withPlan(s.deleteLink))},
-		{http.MethodGet, "/portal/links/{id}/qr.svg", member(withPlan(s.drawLink(svgFormat)))},
-		{http.MethodGet, "/portal/links/{id}/qr.png", member(withPlan(s.drawLink(pngFormat)))},
-		{http.MethodGet, "/portal/domains", member(withPlan(s.listDomains))},
-		{http.MethodPost, "/portal/domains", admin(withRequirement(requireCustomDomains, s.addDomain))},
-		{http.MethodDelete, "/portal/domains/{id}", admin(withPlan(s.deleteDomain))},
-		{http.MethodPost, "/portal/domains/{id}/verify", admin(withRequirement(requireCustomDomains, s.verifyDomain))},
-		{http.MethodGet, "/portal/audit-log", admin(s.listAudit)},
+		{http.MethodGet, "/portal/organization", member(s.showOrganization), false},
+		{http.MethodPut, "/portal/plan", owner(s.setPlan), false},
+		{http.MethodPost, billingPath, owner(s.checkOut), false},
+		{http.MethodGet, "/portal/app-config", member(s.getAppConfig), false},
+		{http.MethodPut, "/portal/app-config", admin(s.putAppConfig), false},
+		{http.MethodGet, "/portal/api-keys", admin(s.listKeys), false},
+		{http.MethodPost, "/portal/api-keys/{tier}/regenerate", admin(withRequirement(requireAPIAccess, s.regenerateKey)), false},
+		{http.MethodPost, "/portal/links", member(withPlan(s.createLink)), false},
+		{http.MethodGet, "/portal/links", member(withPlan(s.listLinks)), false},
+		{http.MethodGet, "/portal/links/{id}", member(withPlan(s.getLink)), false},
+		{http.MethodPatch, "/portal/links/{id}", member(withPlan(s.updateLink)), false},
+		{http.MethodDelete, "/portal/links/{id}", member(withPlan(s.deleteLink)), false},
+		{http.MethodGet, "/portal/links/{id}/qr.svg", member(withPlan(s.drawLink(svgFormat))), false},
+		{http.MethodGet, "/portal/links/{id}/qr.png", member(withPlan(s.drawLink(pngFormat))), false},
+		{http.MethodGet, "/portal/domains", member(withPlan(s.listDomains)), false},
+		{http.MethodPost, "/portal/domains", admin(withRequirement(requireCustomDomains, s.addDomain)), false},
+		{http.MethodDelete, "/portal/domains/{id}", admin(withPlan(s.deleteDomain)), false},
+		{http.MethodPost, "/portal/domains/{id}/verify", admin(withRequirement(requireCustomDomains, s.verifyDomain)), false},
+		{http.MethodGet, "/portal/audit-log", admin(s.listAudit), false},
 
-		{http.MethodGet, "/healthz", health},
+		{http.MethodGet, "/portal/session", s.showSession, false},
+		{http.MethodPut, "/portal/session/organization", s.chooseOrganization, false},
+		{http.MethodGet, "/portal/sessions", s.withCaller(s.listSessions), false},
+		{http.MethodDelete, "/portal/sessions/{id}", s.withCaller(s.revokeSession), false},
+		{Method: http.MethodGet, Path: "/console/sign-in", answer: s.startSignIn, noHead: true},
+		{Method: http.MethodGet, Path: "/console/callback", answer: s.endSignIn, noHead: true},
+		{http.MethodPost, "/console/link", s.useLink, false},
+		{http.MethodPost, "/console/sign-out", s.signOut, false},
+
+		{http.MethodGet, "/healthz", health, false},
 	}
 }
 
@@ -153,7 +172,7 @@ func (s *Server) routes() []route {
 func (s *Server) handler() (http.Handler, error) {
 	router := chi.NewRouter()
 	// The order matters: every response gets a request id and a log line, and every error an envelope, which pages of listed origins can read.
-	router.Use(requestID, s.origins.share, s.trace, s.accessLog, s.recoverer, timeout, s.strictPath)
+	router.Use(requestID, consoleHeaders, s.origins.share, s.trace, s.accessLog, s.recoverer, timeout, s.strictPath)
 	router.NotFound(s.handle(func(*requestState, *http.Request) error { return errNoRoute }))
 	router.MethodNotAllowed(s.handle(refuseMethod))
 
@@ -162,10 +181,10 @@ func (s *Server) handler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, route := range slices.Concat(routes, documentation, pageRoutes(s.Pages)) {
+	for _, route := range slices.Concat(routes, documentation, s.pageRoutes()) {
 		answer := s.handle(route.answer)
 		router.Method(route.Method, route.Path, answer)
-		if route.Method == http.MethodGet {
+		if route.Method == http.MethodGet && !route.noHead {
 			router.Method(http.MethodHead, route.Path, answer)
 		}
 		if len(s.origins) > 0 && strings.HasPrefix(route.Path, sdkPrefix) {

@@ -5,12 +5,8 @@ package console
 import (
 	"bytes"
 	"embed"
-	"errors"
-	"fmt"
 	"html/template"
-	"net/url"
 	"path"
-	"regexp"
 
 	"deeplink/shared/catalog"
 )
@@ -18,49 +14,25 @@ import (
 //go:embed files
 var files embed.FS
 
-// indexPage is the template of the page at /console.
-const indexPage = "index.html"
-
-// policy lets the page load files from, and send requests to, its own host only, and one more when %s names it. Browsers refuse scripts that
-// make HTML from text.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'%s; " +
+// policy lets the page load files from, and send requests to, its own origin only. Browsers refuse scripts that make HTML from text.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Settings are what the page knows before a user has signed in. None of it is secret.
+// Settings are what the page knows before a person has signed in. None of it is secret.
 type Settings struct {
-	// TokenURL is where the button for a session token sends its request, and Organization the external id that it proposes. Both are for
-	// development only; without TokenURL there is no button.
-	TokenURL, Organization string
-	// RoleClaim is the claim of session tokens that has the role.
-	RoleClaim string
-}
-
-// tokenAddress matches URLs without characters that have a meaning in a Content-Security-Policy.
-var tokenAddress = regexp.MustCompile(`^https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?$`)
-
-// errTokenURL names the flag, because the program shows the error as it is.
-var errTokenURL = errors.New("--console-dev-token-url ($CONSOLE_DEV_TOKEN_URL) must be an https or http URL without user, query and fragment")
-
-// TokenOrigin returns the origin of TokenURL, empty when there is none.
-func (s Settings) TokenOrigin() (string, error) {
-	if s.TokenURL == "" {
-		return "", nil
-	}
-	address, err := url.Parse(s.TokenURL)
-	if err != nil || address.Host == "" || !tokenAddress.MatchString(s.TokenURL) {
-		return "", errTokenURL
-	}
-	return address.Scheme + "://" + address.Host, nil
+	// Provider: people can sign in with an identity provider. Otherwise only sign-in links let them in.
+	Provider bool
+	// Missing are the settings without which nobody can sign in.
+	Missing []string
 }
 
 // facts are the values in the page. The page reads them as JSON.
 type facts struct {
-	TokenURL     string            `json:"tokenUrl"`
-	Organization string            `json:"organization"`
-	RoleClaim    string            `json:"roleClaim"`
-	Channels     []string          `json:"channels"`
-	Plans        []offer           `json:"plans"`
-	Patterns     map[string]string `json:"patterns"`
+	Provider bool              `json:"provider"`
+	Missing  []string          `json:"missing"`
+	Channels []string          `json:"channels"`
+	Plans    []offer           `json:"plans"`
+	Patterns map[string]string `json:"patterns"`
 	// ReservedSchemes are schemes that control refuses for an app.
 	ReservedSchemes []string `json:"reservedSchemes"`
 }
@@ -98,53 +70,61 @@ type File struct {
 	Content         []byte
 	// Policy is the Content-Security-Policy to serve it with.
 	Policy string
+	// Volatile: browsers must not keep it.
+	Volatile bool
 }
 
-// Files returns the page, at /console, and everything that it loads.
+// pages are the HTML files with their paths. The others lie below /console/.
+var pages = []struct {
+	path, file string
+	volatile   bool
+}{
+	{"/console", "index.html", false}, {"/console/link", "link.html", true}, {"/console/done", "done.html", true},
+}
+
+// Files returns the page, at /console, and everything that belongs to it.
 func Files(s Settings) ([]File, error) {
-	origin, err := s.TokenOrigin()
+	templates, err := template.ParseFS(files, "files/*.html")
 	if err != nil {
 		return nil, err
 	}
-	if origin != "" {
-		origin = " " + origin
-	}
-	page, err := template.ParseFS(files, "files/"+indexPage)
-	if err != nil {
-		return nil, err
-	}
-	var filled bytes.Buffer
-	if err := page.Execute(&filled, facts{
-		TokenURL: s.TokenURL, Organization: s.Organization, RoleClaim: s.RoleClaim, Channels: catalog.Channels, Plans: offers(),
+	known := facts{
+		Provider: s.Provider, Missing: append([]string{}, s.Missing...), Channels: catalog.Channels, Plans: offers(),
 		ReservedSchemes: catalog.ReservedAppSchemes,
 		Patterns: map[string]string{
 			"shortCode": catalog.ShortCodePattern, "teamId": catalog.TeamIDPattern, "appStoreId": catalog.AppStoreIDPattern,
 			"bundleId": catalog.BundleIDPattern, "packageName": catalog.PackageNamePattern, "fingerprint": catalog.FingerprintPattern,
 			"scheme": catalog.AppSchemePattern,
 		},
-	}); err != nil {
-		return nil, err
 	}
-	policy := fmt.Sprintf(policy, origin)
-	all := []File{{"/console", "text/html; charset=utf-8", filled.Bytes(), policy}}
+	var all []File
+	for _, page := range pages {
+		var filled bytes.Buffer
+		if err := templates.ExecuteTemplate(&filled, page.file, known); err != nil {
+			return nil, err
+		}
+		all = append(all, File{page.path, mediaTypes[".html"], filled.Bytes(), policy, page.volatile})
+	}
 	entries, err := files.ReadDir("files")
 	if err != nil {
 		return nil, err
 	}
 	for _, entry := range entries {
-		if entry.Name() == indexPage {
+		kind := path.Ext(entry.Name())
+		if kind == ".html" {
 			continue
 		}
 		content, err := files.ReadFile("files/" + entry.Name())
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, File{"/console/" + entry.Name(), mediaTypes[path.Ext(entry.Name())], content, policy})
+		all = append(all, File{"/console/" + entry.Name(), mediaTypes[kind], content, policy, false})
 	}
 	return all, nil
 }
 
 // mediaTypes are the types of the files. Those of package mime depend on the machine.
 var mediaTypes = map[string]string{
-	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	".html": "text/html; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 }

@@ -82,6 +82,20 @@ func (o *Object) Integer(name string, unset, least, most int) int {
 	return o.parseInteger(name, string(value), unset, least, most)
 }
 
+// RequiredBoolean returns a required true or false.
+func (o *Object) RequiredBoolean(name string) bool {
+	value, ok := o.value(name)
+	var b bool
+	if !ok {
+		o.Required(name, nil)
+		return false
+	}
+	if json.Unmarshal(value, &b) != nil {
+		o.Add(name, "must be true or false")
+	}
+	return b
+}
+
 // String returns a string of least to most characters, nil when it is absent.
 func (o *Object) String(name string, least, most int) *string {
 	value, ok := o.value(name)

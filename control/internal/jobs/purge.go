@@ -92,6 +92,9 @@ func (p *Purger) newJobs() []*purgeJob {
 		{name: "eventIds", budget: 10 * time.Second, step: func(ctx context.Context) (store.Purged, error) {
 			return p.store.PurgeEventIDs(ctx, &ids)
 		}},
+		{name: "consoleSessions", budget: 5 * time.Second, step: func(ctx context.Context) (store.Purged, error) {
+			return p.store.PurgeConsole(ctx)
+		}},
 		{name: "devices", budget: 5 * time.Second, rest: sweepRest, step: func(ctx context.Context) (store.Purged, error) {
 			return p.store.PurgeDevices(ctx, &devices, p.deviceRetention)
 		}},

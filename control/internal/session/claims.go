@@ -3,7 +3,6 @@ package session
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/lestrrat-go/jwx/v3/jwt"
@@ -20,29 +19,57 @@ const (
 
 // read returns the session of a token whose signature is verified.
 func (v *Verifier) read(payload []byte, now time.Time) (Session, error) {
-	if strictjson.Check(payload, maxDepth) != nil {
-		return Session{}, malformed
-	}
-	token := jwt.New()
-	if json.Unmarshal(payload, token) != nil {
-		return Session{}, malformed
-	}
-	if issuer, ok := token.Issuer(); !ok || issuer != v.issuer {
-		return Session{}, wrongIssuer
-	}
-	if audience, _ := token.Audience(); v.audience != "" && !slices.Contains(audience, v.audience) {
-		return Session{}, wrongAudience
-	}
-	expiry, err := holds(token, now)
+	token, claims, expiry, err := v.valid(payload, now)
 	if err != nil {
 		return Session{}, err
 	}
-	organization, role, err := v.membership(token)
+	active, err := v.active(claims)
 	if err != nil {
 		return Session{}, err
+	}
+	if active.Organization == "" {
+		return Session{}, noOrganization
 	}
 	subject, _ := token.Subject()
-	return Session{Organization: organization, Role: role, Subject: subject, Expiry: expiry}, nil
+	return Session{Organization: active.Organization, Role: active.Role, Subject: subject, Name: text(claims["name"]), Email: text(claims["email"]), Expiry: expiry}, nil
+}
+
+// identity returns the identity in a token whose signature is verified.
+func (v *Verifier) identity(payload []byte, now time.Time) (Identity, error) {
+	token, claims, expiry, err := v.valid(payload, now)
+	if err != nil {
+		return Identity{}, err
+	}
+	active, err := v.active(claims)
+	if err != nil {
+		return Identity{}, err
+	}
+	i := Identity{Name: text(claims["name"]), Email: text(claims["email"]), Expiry: expiry}
+	i.Subject, _ = token.Subject()
+	i.Issued, _ = token.IssuedAt()
+	if active.Organization != "" {
+		i.Memberships = []Membership{active}
+	} else {
+		i.Memberships = memberships(v.organizationsClaim.in(claims), active.Role)
+	}
+	return i, nil
+}
+
+// valid returns the claims of a token that this service may accept now, and its expiry.
+func (v *Verifier) valid(payload []byte, now time.Time) (jwt.Token, map[string]any, time.Time, error) {
+	var claims map[string]any
+	token := jwt.New()
+	if strictjson.Check(payload, maxDepth) != nil || json.Unmarshal(payload, token) != nil || json.Unmarshal(payload, &claims) != nil {
+		return nil, nil, time.Time{}, malformed
+	}
+	if issuer, ok := token.Issuer(); !ok || issuer != v.issuer {
+		return nil, nil, time.Time{}, wrongIssuer
+	}
+	if audience, _ := token.Audience(); v.audience != "" && !slices.Contains(audience, v.audience) {
+		return nil, nil, time.Time{}, wrongAudience
+	}
+	expiry, err := holds(token, now)
+	return token, claims, expiry, err
 }
 
 // holds returns the expiry of the token, or why the token is not valid now (RFC 7519, 4.1.4 to 4.1.6).
@@ -69,57 +96,4 @@ func holds(token jwt.Token, now time.Time) (time.Time, error) {
 		return time.Time{}, livesTooLong
 	}
 	return expiry, nil
-}
-
-// membership returns the active organization and the role in it: from the two configured claims, from the nested form o: {id, rol},
-// or from both. If the two differ, the meaning is ambiguous and the token is rejected.
-func (v *Verifier) membership(token jwt.Token) (organization string, role Role, err error) {
-	var nested map[string]any
-	// Some providers use o for another purpose: a value without id is ignored.
-	if token.Get("o", &nested) != nil || nested["id"] == nil {
-		nested = nil
-	}
-	organization, err = agreed(claim(token, v.organizationClaim), nested["id"])
-	if err != nil {
-		return "", NoRole, err
-	}
-	if organization == "" {
-		return "", NoRole, noOrganization
-	}
-	named, err := agreed(unprefixed(claim(token, v.roleClaim)), unprefixed(nested["rol"]))
-	return organization, roleOf(named), err
-}
-
-// claim returns the value of a claim, or nil if it is absent or null.
-func claim(token jwt.Token, name string) any {
-	var value any
-	if token.Get(name, &value) != nil {
-		return nil
-	}
-	return value
-}
-
-// agreed returns the common text of two claims. Either may be absent.
-func agreed(values ...any) (string, error) {
-	agreed := ""
-	for _, value := range values {
-		text, ok := value.(string)
-		switch {
-		case value != nil && !ok:
-			return "", malformed
-		case agreed != "" && text != "" && text != agreed:
-			return "", twoMeanings
-		case text != "":
-			agreed = text
-		}
-	}
-	return agreed, nil
-}
-
-// unprefixed returns the name of a role without the prefix that some providers add.
-func unprefixed(role any) any {
-	if text, ok := role.(string); ok {
-		return strings.TrimPrefix(text, "org:")
-	}
-	return role
 }

@@ -50,7 +50,7 @@ func newClient() *http.Client {
 func (k *keyring) fetch(ctx context.Context) (keys map[name]key, ignored int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url(), nil)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", unreachable, withoutURL(err))
 	}

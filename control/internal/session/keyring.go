@@ -31,7 +31,7 @@ const (
 
 // keyring holds the provider's keys. One goroutine fetches; all others read the last view that it published.
 type keyring struct {
-	url    string
+	url    func() string
 	client *http.Client
 	log    *slog.Logger
 
@@ -50,8 +50,12 @@ type view struct {
 }
 
 func newKeyring(o Options, fetched func(outcome)) *keyring {
+	address := o.KeysURLNow
+	if address == nil {
+		address = func() string { return o.KeysURL }
+	}
 	k := &keyring{
-		url: o.KeysURL, client: newClient(), log: o.Log,
+		url: address, client: newClient(), log: o.Log,
 		asked: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting), fetched: fetched,
 	}
 	k.view.Store(&view{replaced: make(chan struct{})})

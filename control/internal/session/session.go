@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/lestrrat-go/jwx/v3/jws"
+
+	"deeplink/shared/strictjson"
 )
 
 // Session holds the claims of a token.
@@ -19,10 +21,26 @@ type Session struct {
 	// Organization is the active organization by the identity provider's id, which is the organization's externalId. It is never empty.
 	Organization string
 	Role         Role
-	// Subject is the user, or empty if the token names none.
-	Subject string
+	// Subject is the user, or empty if the token names none. Name and Email are empty if the token does not have them.
+	Subject, Name, Email string
 	// Expiry is the expiry of the token. Verify accepts it for 5 s longer.
 	Expiry time.Time
+}
+
+// Identity holds the claims of a token that may be for several organizations.
+type Identity struct {
+	Subject, Name, Email string
+	// Memberships are the organizations of the user, at most maxMemberships, each once. A token with an active organization has only this one.
+	Memberships []Membership
+	// Issued is when the token was issued, or the zero time if it does not say.
+	Issued time.Time
+	Expiry time.Time
+}
+
+// Membership is the role that a user has in an organization, by the identity provider's id.
+type Membership struct {
+	Organization string `json:"organization"`
+	Role         Role   `json:"role"`
 }
 
 // Errors of Verify. Their texts add a reason for the log and contain nothing of the token.
@@ -37,10 +55,10 @@ var (
 
 // Verifier verifies tokens. Its methods are safe for concurrent use.
 type Verifier struct {
-	issuer, audience             string
-	organizationClaim, roleClaim string
-	keyring                      *keyring
-	counts                       counts
+	issuer, audience                                 string
+	organizationClaim, roleClaim, organizationsClaim selector
+	keyring                                          *keyring
+	counts                                           counts
 }
 
 // New returns a verifier, or an error that names the invalid option. Only Run fetches keys.
@@ -50,11 +68,15 @@ func New(o Options) (*Verifier, error) {
 	}
 	v := &Verifier{
 		issuer: o.Issuer, audience: o.Audience,
-		organizationClaim: cmp.Or(o.OrganizationClaim, "org_id"), roleClaim: cmp.Or(o.RoleClaim, "org_role"), counts: newCounts(),
+		organizationClaim: selector(cmp.Or(o.OrganizationClaim, "org_id")), roleClaim: selector(cmp.Or(o.RoleClaim, "org_role")),
+		organizationsClaim: selector(cmp.Or(o.OrganizationsClaim, "organizations")), counts: newCounts(),
 	}
 	v.keyring = newKeyring(o, v.counts.fetched)
 	return v, nil
 }
+
+// Issuer returns the issuer of the tokens.
+func (v *Verifier) Issuer() string { return v.issuer }
 
 // Run keeps the provider's keys up to date until ctx ends, and then returns nil. It is called once. Without it Verify
 // accepts no token.
@@ -76,17 +98,46 @@ func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Ses
 }
 
 func (v *Verifier) verify(ctx context.Context, token string, now time.Time) (Session, error) {
-	n, err := signedWith(token)
+	payload, err := v.signed(ctx, token, now)
 	if err != nil {
 		return Session{}, err
+	}
+	return v.read(payload, now)
+}
+
+// Identify verifies a token as Verify does, and returns its identity. In contrast to Verify it accepts a token for several organizations, and
+// one for none.
+func (v *Verifier) Identify(ctx context.Context, token string, now time.Time) (Identity, error) {
+	payload, err := v.signed(ctx, token, now)
+	if err != nil {
+		return Identity{}, err
+	}
+	return v.identity(payload, now)
+}
+
+// VerifySignature returns the payload of a token whose signature is valid, and checks none of its claims. Errors are those of Verify. It
+// implements the KeySet of go-oidc.
+func (v *Verifier) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	payload, err := v.signed(ctx, token, time.Now())
+	if err == nil && strictjson.Check(payload, maxDepth) != nil {
+		err = malformed
+	}
+	return payload, err
+}
+
+// signed returns the payload of a token whose signature is valid.
+func (v *Verifier) signed(ctx context.Context, token string, now time.Time) ([]byte, error) {
+	n, err := signedWith(token)
+	if err != nil {
+		return nil, err
 	}
 	k, err := v.keyring.find(ctx, n, now)
 	if err != nil {
-		return Session{}, err
+		return nil, err
 	}
 	payload, err := jws.VerifyCompactFast(k.public, []byte(token), k.algorithm)
 	if err != nil {
-		return Session{}, badSignature
+		return nil, badSignature
 	}
-	return v.read(payload, now)
+	return payload, nil
 }

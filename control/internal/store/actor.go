@@ -48,6 +48,15 @@ func OperatorActor(login string) Actor {
 	return Actor{kind: ActorOperator, id: login}
 }
 
+// LinkActor is the operator with the login whose sign-in link a person used. The request came from address and is known by requestID. It is the
+// zero Actor for an empty login.
+func LinkActor(login string, address netip.Addr, requestID string) Actor {
+	if login == "" {
+		return Actor{}
+	}
+	return Actor{kind: ActorOperator, id: login, address: address, requestID: requestID}
+}
+
 // ServiceActor is a background job that changes what belongs to tenants. It is the zero Actor for an empty job.
 func ServiceActor(job string) Actor {
 	if job == "" {
@@ -71,10 +80,10 @@ func (a Actor) Type() ActorType { return a.kind }
 // ID returns the subject of a session token, the id of a key, the login of an operator or the name of a job.
 func (a Actor) ID() string { return a.id }
 
-// Address returns where the request came from. It is the zero address for operators and jobs.
+// Address returns where the request came from. It is the zero address for commands of operators and for jobs.
 func (a Actor) Address() netip.Addr { return a.address }
 
-// RequestID returns the id of the request. It is empty for operators and jobs.
+// RequestID returns the id of the request. It is empty for commands of operators and for jobs.
 func (a Actor) RequestID() string { return a.requestID }
 
 // recorded reports whether changes by the actor are in the audit trail.

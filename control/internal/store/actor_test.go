@@ -46,6 +46,14 @@ func (f fixture) writes() map[string]func(store.Actor) error {
 	}
 	imported := read(f.T, `{"path": "/b", "shortCode": "imported"}`)
 	imported.DomainID = link.DomainID
+	signedIn, lease := store.NewID(), store.NewID()
+	f.exec(`insert into console_sessions (id, cookie_hash, organization_id, via, role, memberships, lease_id, created_at, last_seen_at, ends_at, user_agent)
+		values ($1, sha256('cookie'), $2, 'provider', 'owner', '[{"externalId": "org_signed_in", "role": "owner"}]', $3, now(), now(), now() + interval '1 hour', '')`,
+		signedIn, org.ID, lease)
+	f.exec(`update organizations set external_id = 'org_signed_in' where id = $1`, other.ID)
+	unspent := store.ConsoleLink{ID: store.NewID(), Organization: org, Role: "owner", Operator: "o"}
+	f.exec(`insert into console_links (id, token_hash, organization_id, role, operator, created_at, expires_at)
+		values ($1, sha256('token'), $2, 'owner', 'o', now(), now() + interval '1 hour')`, unspent.ID, org.ID)
 	return map[string]func(store.Actor) error{
 		"CreateOrganization": func(a store.Actor) error {
 			_, _, err := f.store.CreateOrganization(ctx, a, store.NewOrganization{Name: "Other"})
@@ -95,6 +103,29 @@ func (f fixture) writes() map[string]func(store.Actor) error {
 		},
 		"DeleteDevice": func(a store.Actor) error { _, err := f.store.DeleteDevice(ctx, a, org.ID, "phone"); return err },
 		"DeleteUser":   func(a store.Actor) error { _, err := f.store.DeleteUser(ctx, a, org.ID, "anna"); return err },
+		"CreateConsoleSession": func(a store.Actor) error {
+			return f.store.CreateConsoleSession(ctx, a, store.NewConsoleSession{ID: store.NewID(), CookieHash: [32]byte{9}, Via: store.ViaLink, OrganizationID: org.ID})
+		},
+		"EndConsoleSession": func(a store.Actor) error {
+			return f.store.EndConsoleSession(ctx, a, store.ConsoleSession{ID: signedIn}, store.EndSignOut)
+		},
+		"EndLeasedSession": func(a store.Actor) error {
+			return f.store.EndLeasedSession(ctx, a, store.ConsoleLease{ID: lease, SessionID: signedIn})
+		},
+		"SwitchConsoleSession": func(a store.Actor) error {
+			return f.store.SwitchConsoleSession(ctx, a, store.ConsoleSession{ID: signedIn}, store.NewID(), [32]byte{8}, "org_signed_in", time.Time{},
+				func(t store.SealedTokens) (store.SealedTokens, error) { return t, nil })
+		},
+		"RevokeConsoleSessions": func(a store.Actor) error {
+			_, err := f.store.RevokeConsoleSessions(ctx, a, org.ID, store.ConsolePerson{}, time.Time{})
+			return err
+		},
+		"CreateConsoleLink": func(a store.Actor) error {
+			return f.store.CreateConsoleLink(ctx, a, store.Unconditional, store.ConsoleLink{ID: store.NewID(), Organization: org, Role: "owner", Operator: "o", ExpiresAt: time.Now()}, [32]byte{7}, time.Now())
+		},
+		"SpendConsoleLink": func(a store.Actor) error {
+			return f.store.SpendConsoleLink(ctx, a, unspent, store.NewConsoleSession{ID: store.NewID(), CookieHash: [32]byte{6}, CreatedAt: time.Now(), EndsAt: time.Now()})
+		},
 		"ImportLinks": func(a store.Actor) error {
 			_, err := f.store.ImportLinks(ctx, a, org.ID, []store.ImportedLink{{Link: imported}})
 			return err
@@ -104,7 +135,7 @@ func (f fixture) writes() map[string]func(store.Actor) error {
 
 // state returns a digest of everything that writes by an actor can change.
 func (f fixture) state() (digest string) {
-	for _, table := range []string{"organizations", "app_configs", "domains", "domain_transfers", "api_keys", "links", "link_usage", "deleted_links", "changes", "devices", "identities", "audit_log"} {
+	for _, table := range []string{"organizations", "app_configs", "domains", "domain_transfers", "api_keys", "links", "link_usage", "deleted_links", "changes", "devices", "identities", "audit_log", "console_sessions", "console_links"} {
 		digest += table + " " + one[string](f, `select coalesce(md5(string_agg(t::text, ' ' order by t::text)), '') from `+table+` t`) + "\n"
 	}
 	return digest

@@ -35,13 +35,18 @@ const (
 	OrganizationSuspended Action = "organization.suspend"
 	OrganizationResumed   Action = "organization.resume"
 	DeviceDeleted         Action = "device.delete"
+	SessionCreated        Action = "session.create"
+	SessionSwitched       Action = "session.switch"
+	SessionEnded          Action = "session.end"
+	ConsoleLinkCreated    Action = "consoleLink.create"
+	ConsoleLinkSpent      Action = "consoleLink.spend"
 )
 
 // Actions lists all actions.
 var Actions = []Action{
 	LinkCreated, LinkUpdated, LinkDeleted, DomainAdded, DomainVerified, DomainDeleted, DomainTransferStarted, DomainTransferEnded,
 	DomainTransferred, KeyRegenerated, AppConfigSet, PlanSet, OrganizationCreated, OrganizationSuspended, OrganizationResumed,
-	DeviceDeleted,
+	DeviceDeleted, SessionCreated, SessionSwitched, SessionEnded, ConsoleLinkCreated, ConsoleLinkSpent,
 }
 
 // target is the kind of the changed object.
@@ -53,6 +58,8 @@ const (
 	keyTarget          target = "key"
 	appConfigTarget    target = "appConfig" // named by its organization
 	organizationTarget target = "organization"
+	sessionTarget      target = "session"
+	consoleLinkTarget  target = "consoleLink"
 )
 
 // entry is one audit entry. The zero entry stands for no entry: a call that repeats an earlier one changes nothing.

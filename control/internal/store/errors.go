@@ -102,7 +102,7 @@ func translate(what string, err error) error {
 	}
 	switch err {
 	case ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken, ErrQuotaExceeded, ErrAppConfigMissing, ErrHostTaken, ErrDomainInUse,
-		ErrDomainDefault, ErrDomainQuota:
+		ErrDomainDefault, ErrDomainQuota, ErrRenewing, ErrOrganizationNotFound, ErrLinkInvalid:
 		return err
 	}
 	if postgres.Code(err) == postgres.LockNotAvailable {

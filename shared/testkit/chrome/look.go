@@ -31,7 +31,7 @@ func (p *Tab) Size(width, height int64, touch bool) {
 // Text returns the visible text of the page.
 func (p *Tab) Text() string {
 	p.t.Helper()
-	return Evaluate[string](p, `document.body.innerText`)
+	return Evaluate[string](p, `document.body?.innerText ?? ""`)
 }
 
 // Says waits until the page contains the text.

@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 )
 
@@ -86,6 +87,21 @@ func (b *Browser) Open(t *testing.T, options Options) *Tab {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// Elsewhere opens an address in another tab with the same cookies, waits until that page says something, and closes it.
+func (p *Tab) Elsewhere(address, says string) {
+	p.t.Helper()
+	other, err := chromedp.CallBrowser(p.ctx, target.CreateTarget, target.CreateTargetParams{URL: address, BrowserContextID: chromedp.FromContext(p.ctx).BrowserContextID})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(p.ctx, chromedp.WithTargetID(other.TargetID))
+	defer cancel()
+	p.Until("another tab says "+says, func() bool {
+		text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body?.innerText ?? ''"))
+		return err == nil && strings.Contains(text, says)
+	})
 }
 
 // Listen calls hear for each later event of the tab, in order. hear must not wait for the tab.

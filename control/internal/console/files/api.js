@@ -1,28 +1,23 @@
-// Requests to the portal, and what went wrong with them. The session token is here, in memory, and nowhere else.
+// Requests to the portal, and what went wrong with them. The browser sends the session cookie, which no script can read.
 
-let token = ""
-let whenRefused = () => {}
+let organizationId = ""
+let interrupted = () => {}
 
-// carry has all requests to come carry a token, unless first fails with it.
-export async function carry(sessionToken, first) {
-	const before = token
-	token = sessionToken
-	try {
-		return await first()
-	} catch (cause) {
-		token = before
-		throw cause
-	}
+// lastCall is when the service was called last, by the browser's clock: it keeps the session from ending.
+export let lastCall = Date.now()
+
+// showsOrganization names the organization that the page shows, so that a tab from before a switch cannot write into another one.
+export function showsOrganization(id) {
+	organizationId = id
 }
 
-export function forget() {
-	token = ""
+// onInterruption sets what is called when a request fails because of the session: it has ended, it needs the person, the identity provider is
+// away, or it is for another organization.
+export function onInterruption(deed) {
+	interrupted = deed
 }
 
-// onRefusal sets what is called when a request is answered with 401.
-export function onRefusal(deed) {
-	whenRefused = deed
-}
+const interrupts = (problem) => problem.status === 401 || ["IDENTITY_PROVIDER_UNAVAILABLE", "ORGANIZATION_CHANGED"].includes(problem.code)
 
 // Problem is an answer other than success, in the envelope of the interface; or none at all, which has the status 0.
 export class Problem extends Error {
@@ -51,16 +46,18 @@ export function orThrow(cause) {
 }
 
 // send asks the portal and returns the response, or throws a Problem. An aborted request throws what fetch throws.
-async function send(method, path, { body, signal } = {}) {
-	const headers = { Authorization: `Bearer ${token}` }
+async function send(method, path, { body, signal, quiet = false } = {}) {
+	const headers = { "Deeplink-Console": "1" }
+	if (organizationId && !quiet) headers["Deeplink-Organization"] = organizationId
 	if (body !== undefined) headers["Content-Type"] = "application/json"
 	const response = await reach(path, {
 		method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body),
-		credentials: "omit", cache: "no-store", redirect: "error",
+		credentials: "same-origin", cache: "no-store", redirect: "error",
 	})
+	lastCall = Date.now()
 	if (response.ok) return response
 	const problem = new Problem(response.status, await envelopeOf(response), response.headers.get("X-Request-Id"))
-	if (problem.status === 401) whenRefused(problem)
+	if (!quiet && interrupts(problem)) interrupted(problem)
 	throw problem
 }
 
@@ -95,6 +92,12 @@ async function read(response, how) {
 export const get = async (path, signal) => read(await send("GET", path, { signal }), "json")
 
 export const getBlob = async (path, signal) => read(await send("GET", path, { signal }), "blob")
+
+// readSession returns who is signed in. It interrupts nothing: the caller decides what a failure means.
+export const readSession = async (signal) => read(await send("GET", "/portal/session", { signal, quiet: true }), "json")
+
+// choose chooses the organization of the session.
+export const choose = async (externalId) => read(await send("PUT", "/portal/session/organization", { body: { externalId }, quiet: true }), "json")
 
 // change sends a change and returns its answer. spread tells whether every edge goes by it already.
 export async function change(method, path, body) {

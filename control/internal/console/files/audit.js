@@ -9,6 +9,8 @@ const actions = {
 	"domainTransfer.cancel": "ended the transfer of a domain", "domainTransfer.complete": "moved a domain", "key.regenerate": "regenerated a key",
 	"appConfig.update": "changed the app config", "plan.update": "changed the plan", "organization.create": "made the organization",
 	"organization.suspend": "suspended the organization", "organization.resume": "resumed the organization",
+	"session.create": "signed in", "session.switch": "switched the organization of a session", "session.end": "ended a session",
+	"consoleLink.create": "made a sign-in link", "consoleLink.spend": "used a sign-in link",
 	"device.delete": "deleted the data of a device or a user",
 }
 

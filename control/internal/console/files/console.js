@@ -1,13 +1,15 @@
 // The console: which section is shown to which role, and what happens when the session ends.
-import { forget, onRefusal } from "./api.js"
-import { button, chip, dropDialogs, el, guard, icon } from "./dom.js"
-import { signIn } from "./session.js"
+import { change, get, onInterruption, orThrow, readSession, showsOrganization } from "./api.js"
+import { alertOf, button, chip, el, guard, icon, openDialog } from "./dom.js"
+import { interrupt } from "./interruption.js"
+import { openChooser, Session, showChooser, showFailure, showSignIn, signInLink, takeProblem } from "./session.js"
 import { showAppConfig } from "./appconfig.js"
 import { showAudit } from "./audit.js"
 import { showDomains } from "./domains.js"
 import { showKeys } from "./keys.js"
 import { showLinks } from "./links.js"
 import { showPlan } from "./plan.js"
+import { showSessions } from "./sessions.js"
 
 // Each section is shown to those who have at least its role.
 const sections = {
@@ -17,80 +19,96 @@ const sections = {
 	keys: { title: "Keys", sign: "key", least: "admin", show: showKeys },
 	plan: { title: "Plan", sign: "plan", least: "member", show: showPlan },
 	audit: { title: "Audit log", sign: "list", least: "admin", show: showAudit },
+	sessions: { title: "Sessions", least: "member", show: showSessions, unlisted: true },
 }
 
 const [gate, desk, bar, nav, content] = ["signin", "desk", "bar", "sections", "content"].map((id) => document.getElementById(id))
 let session = null
 let shown = new AbortController() // ends what the section shown has under way
-let title = "" // of the page, when the section is shown
-let kept = null // a dialog that the end of the session interrupted, with what was typed into it
 
-// askToSignIn shows the view for it in place of the desk. What is on the desk stays, should the same organization come back.
-function askToSignIn(why, back = null) {
-	const open = document.querySelector("dialog[open]")
-	if (open) {
-		kept = open
-		open.setAttribute("data-kept", "")
-		open.close()
+// start shows the console to a person who is signed in, and otherwise the way in.
+async function start() {
+	const problem = takeProblem()
+	try {
+		const caller = await readSession()
+		if (!caller.organization) {
+			document.title = "Choose an organization · Deeplink console"
+			return showChooser(gate, caller, () => location.reload(), leave)
+		}
+		showsOrganization(caller.organization.id)
+		session = new Session(caller, await get("/portal/organization"))
+		gate.hidden = true
+		desk.hidden = false
+		drawDesk()
+		await showSection({ moved: true })
+	} catch (cause) {
+		const failed = orThrow(cause)
+		document.title = "Sign in · Deeplink console"
+		if (problem) return showSignIn(gate, problem)
+		if (failed.status !== 401 && failed.status !== 501) return showFailure(gate, failed, () => location.reload())
+		if (failed.code === "SESSION_RENEW") return showSignIn(gate, failed.message, { prompt: "none", label: "Continue" })
+		// A 401 without a code is the one for a browser without a cookie, unless the organization of the session is suspended.
+		showSignIn(gate, failed.code === "SESSION_ENDED" ? failed.message : "")
 	}
-	desk.hidden = true
-	document.title = "Sign in · Deeplink console"
-	signIn(gate, { why, back, done: enter })
 }
 
-// Those that come while the view is there are shown in it.
-onRefusal((problem) => {
-	if (!desk.hidden) askToSignIn(problem)
+onInterruption((problem) => {
+	if (session) interrupt(problem, session.caller, (now) => {
+		showsOrganization(now.organization.id)
+		session.read(now)
+		drawDesk()
+	})
 })
 
-function enter(opened) {
-	const same = session !== null && session.organization.id === opened.organization.id && session.role === opened.role
-	session = opened
-	back()
-	drawDesk()
-	if (same && kept) {
-		kept.showModal()
-		kept.removeAttribute("data-kept")
-	} else {
-		dropDialogs()
-		showSection({ moved: true })
-	}
-	kept = null
-}
-
-// leave forgets the token and everything that it showed.
-function leave() {
+// leave signs out here, and at the identity provider.
+async function leave() {
 	shown.abort()
-	forget()
-	session = null
-	dropDialogs()
-	for (const part of [bar, nav, content]) part.replaceChildren()
-	askToSignIn(null)
-}
-
-// back returns from the sign-in view to what was there before it.
-function back() {
-	gate.hidden = true
-	gate.replaceChildren()
-	desk.hidden = false
-	document.title = title
+	const { answer } = await change("POST", "/console/sign-out")
+	location.assign(answer.location)
 }
 
 // drawDesk draws what stays for the length of a session: a button that is drawn anew under the mouse is not pressed.
 function drawDesk() {
 	bar.replaceChildren(
 		el("div", { class: "mark" }, icon("link")), el("div", { class: "who" }), el("span", { id: "left", class: "soft" }, session.left()),
-		button("Switch", () => askToSignIn(null, back), { kind: "quiet", id: "switch", name: "Switch organization" }),
-		button("Sign out", leave, { kind: "quiet", sign: "out", id: "leave" }))
-	nav.replaceChildren(el("ul", {}, Object.entries(sections).filter(([, section]) => session.may(section.least)).map(([name, section]) =>
+		button("Account", openAccount, { kind: "quiet", sign: "person", id: "account" }),
+		el("div", { id: "provider", class: "warning", role: "status", hidden: true }, icon("warn"),
+			el("p", {}, "The identity provider cannot be reached. You can look at everything, but changes are not possible now.")))
+	nav.replaceChildren(el("ul", {}, Object.entries(sections).filter(([, section]) => !section.unlisted && session.may(section.least)).map(([name, section]) =>
 		el("li", {}, el("a", { href: `#${name}` }, icon(section.sign), section.title)))))
 	nameOrganization()
+}
+
+// openAccount shows who is signed in, and what can be done about it.
+function openAccount() {
+	const { caller, organization, role } = session
+	const wrong = el("div")
+	const out = button("Sign out", async () => {
+		wrong.replaceChildren()
+		try {
+			await leave()
+		} catch (cause) {
+			wrong.replaceChildren(alertOf(orThrow(cause)))
+		}
+	}, { kind: "quiet", sign: "out", id: "leave" })
+	const other = caller.organizations.length > 1
+		? button("Switch organization", () => {
+			dialog.close()
+			openChooser(caller, () => location.assign("/console"))
+		}, { kind: "quiet", id: "switch" })
+		: caller.via === "provider" && Object.assign(signInLink("Switch organization", { prompt: "select_account", id: "switch" }), { className: "quiet main" })
+	const line = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value))
+	const dialog = openDialog(caller.name ?? caller.email ?? caller.subject ?? "Signed in with a link", el("div", {},
+		el("dl", { class: "facts" }, caller.email && line("Email", caller.email), line("Role", role || "none"), line("Organization", organization.name)),
+		wrong,
+		el("div", { class: "deeds" }, other, session.may("member") && el("a", { class: "quiet main", id: "sessions", href: "#sessions" }, "Sessions"), out)))
 }
 
 function nameOrganization() {
 	const { organization, role } = session
 	bar.querySelector(".who").replaceChildren(el("strong", {}, organization.name),
 		el("span", {}, chip(role || "no role"), chip(organization.plan ?? "no plan", "accent")))
+	document.getElementById("provider").hidden = session.caller.provider !== "unavailable"
 }
 
 setInterval(() => {
@@ -115,7 +133,7 @@ async function showSection({ moved = false } = {}) {
 	shown = new AbortController()
 	const { signal } = shown
 	markSection(name)
-	document.title = title = `${section.title} · ${session.organization.name} · Deeplink console`
+	document.title = `${section.title} · ${session.organization.name} · Deeplink console`
 	if (moved) {
 		content.replaceChildren(el("p", { class: "soft" }, "Loading…"))
 		content.focus({ preventScroll: true })
@@ -134,7 +152,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 	content.focus()
 })
 addEventListener("hashchange", () => {
-	for (const open of document.querySelectorAll("dialog[open]")) open.close()
+	for (const open of document.querySelectorAll("dialog[open]:not(.interruption)")) open.close()
 	showSection({ moved: true })
 })
-askToSignIn(null)
+start()

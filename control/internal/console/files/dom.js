@@ -34,6 +34,7 @@ const icons = {
 	plus: "M12 5v14M5 12h14",
 	close: "M6 6l12 12M18 6L6 18",
 	warn: "M12 4L2.5 20h19zM12 10v4M12 17h.01",
+	person: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8M4 20c1-4 4-6 8-6s7 2 8 6",
 	out: "M10 4H5v16h5M15 8l4 4-4 4M19 12H9",
 }
 
@@ -93,7 +94,7 @@ const told = document.getElementById("told")
 
 // tell says what has happened, also to those who don't see it. It is said in the open dialog, if any: nothing else is heard meanwhile.
 export function tell(what) {
-	const place = document.querySelector("dialog[open]") ?? document.body
+	const place = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body
 	if (told.parentNode !== place) place.append(told)
 	clearTimeout(silence)
 	told.replaceChildren(el("p", {}, what))
@@ -139,7 +140,6 @@ export function openDialog(title, content, { wide = false } = {}) {
 			button("Close", () => dialog.close(), { kind: "icon", sign: "close" })),
 		content)
 	dialog.addEventListener("close", () => {
-		if (dialog.hasAttribute("data-kept")) return
 		drop(dialog)
 		if (document.activeElement === document.body) document.getElementById("content").focus({ preventScroll: true })
 	})
@@ -151,11 +151,6 @@ export function openDialog(title, content, { wide = false } = {}) {
 function drop(dialog) {
 	if (dialog.contains(told)) document.body.append(told)
 	dialog.remove()
-}
-
-// dropDialogs takes all of them away, with what they show.
-export function dropDialogs() {
-	for (const dialog of document.querySelectorAll("dialog")) drop(dialog)
 }
 
 // confirm asks before it does what can't be undone. What goes wrong is said in the dialog.
