@@ -42,6 +42,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`update click_logs set through = now(), published_at = now(), state = 'closed', ended_at = now() where log = '80000000-0000-4000-8000-000000000009'`,
 		},
 		refused: []string{
+			`select id from console_sessions`, `select secrets from console_sign_ins`, `select id from console_links`,
 			`select id from api_keys`, `select hash from api_keys`, `select name from organizations`, `select external_id from organizations`,
 			`select plan from organizations`, `select title from links`, `select tags from links`, `select template_id from links`,
 			`select * from links`, `select verification_token from domains`, `select links from link_usage`, `select id from deleted_links`,
@@ -67,6 +68,8 @@ var grants = map[string]struct{ allowed, refused []string }{
 	},
 	"control": {
 		allowed: []string{
+			`select id from console_sessions`, `update console_sessions set role = 'owner'`, `delete from console_sessions`, `delete from console_sign_ins`,
+			`update console_links set spent_at = now()`,
 			`select id, xid, tags from changes`, `delete from changes where xid < '1'`, `select id, xid from deleted_links`, `delete from deleted_links`,
 			`select slot, incarnation, renewals, lease_ms, hold_ms, applied, address, release from edges`, `delete from edges`,
 			`select nonce from match_redemptions`, `delete from match_redemptions where matched_at < now()`,
