@@ -398,7 +398,7 @@ func testSessionEnds(t *testing.T, h *testStack, p *tab) {
 	p.Press("#again")
 	p.Minds("status of 401")
 	// The other tab has the same cookies; it signs the same person in.
-	p.Elsewhere(h.control.URL()+"/console/sign-in?next=/console/done&prompt=none")
+	p.Elsewhere(h.control.URL() + "/console/sign-in?next=/console/done&prompt=none")
 	p.Holds(`document.querySelector("dialog.interruption") === null && document.querySelector('dialog[open] [name="path"]')?.value === "/typed"`)
 	p.Press(`dialog button[type="submit"]`)
 	p.closed()
