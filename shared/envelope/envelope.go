@@ -29,6 +29,8 @@ type Envelope struct {
 	Quota           string `json:"quota,omitempty"`
 	Feature         string `json:"feature,omitempty"`
 	BillingEndpoint string `json:"billingEndpoint,omitempty"`
+	// FailedIndex is the operation of an atomic bulk request that failed.
+	FailedIndex *int `json:"failedIndex,omitempty"`
 }
 
 // Detail says what is wrong with one field of a request.

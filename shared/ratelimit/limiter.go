@@ -55,36 +55,72 @@ func New(redis *Redis, surfaces ...Surface) *Limiter {
 // stops responding, and 1.5 s when a part of a cluster does. It has no context: a canceled request would be admitted without being
 // counted in Redis. The surface must be one of those given to New.
 func (l *Limiter) Take(surface Surface, key Key) time.Duration {
-	memory := l.memory[surface]
+	return l.take(request{key: key, surfaces: []Surface{surface}})
+}
+
+// TakeBoth is Take for a request that counts on two surfaces. It is admitted if both have room, and otherwise counts on neither; the result
+// is then the longer of the two waits. While this process counts alone, a request that arrives together with others may be counted on the
+// first surface and rejected by the second.
+func (l *Limiter) TakeBoth(first, second Surface, key Key) time.Duration {
+	return l.take(request{key: key, surfaces: []Surface{first, second}})
+}
+
+// request is a request of a key, which counts on one or two surfaces.
+type request struct {
+	key      Key
+	surfaces []Surface
+}
+
+func (l *Limiter) take(r request) time.Duration {
 	isOpen, opened := l.breaker.watch()
-	if now := time.Now(); !isOpen && l.isBound(surface, now) {
+	if now := time.Now(); !isOpen {
 		// Otherwise Redis would count a request that this process then rejects.
-		if wait := memory.Wait(key, now); wait > 0 {
+		if wait := l.remembered(r, now, false); wait > 0 {
 			return wait
 		}
 	}
 	var wait time.Duration
 	var counted bool
 	if isOpen {
-		wait, counted = l.probe(surface, key)
+		wait, counted = l.probe(r)
 	} else {
-		wait, counted = l.count(surface, key, opened)
+		wait, counted = l.count(r, opened)
 	}
 	// Redis admitted the request before this time, so that it leaves the window of this process no earlier than that of Redis.
 	now := time.Now()
 	if !counted {
 		l.fellBack.Store(int64(now.Sub(l.base)))
 		l.fallbacks.Add(1)
-		return memory.Take(key, now)
+		if len(r.surfaces) > 1 {
+			if wait := l.remembered(r, now, true); wait > 0 {
+				return wait
+			}
+		}
+		for _, surface := range r.surfaces {
+			wait = max(wait, l.memory[surface].Take(r.key, now))
+		}
+		return wait
 	}
 	if wait > 0 {
 		return wait
 	}
 	// If Redis fails later, this process goes on from what it has admitted.
-	if wait = memory.Take(key, now); l.isBound(surface, now) {
-		return wait
+	for _, surface := range r.surfaces {
+		if memory := l.memory[surface].Take(r.key, now); l.isBound(surface, now) {
+			wait = max(wait, memory)
+		}
 	}
-	return 0
+	return wait
+}
+
+// remembered returns the wait by the count of this process alone, of the surfaces where it applies, or of all.
+func (l *Limiter) remembered(r request, now time.Time, all bool) (wait time.Duration) {
+	for _, surface := range r.surfaces {
+		if all || l.isBound(surface, now) {
+			wait = max(wait, l.memory[surface].Wait(r.key, now))
+		}
+	}
+	return wait
 }
 
 // isBound reports whether this process may have admitted requests within the window that Redis did not count. Then the count of this
@@ -94,9 +130,9 @@ func (l *Limiter) isBound(surface Surface, now time.Time) bool {
 }
 
 // count counts one request in Redis while the breaker is closed. It returns early when opened is closed.
-func (l *Limiter) count(surface Surface, key Key, opened <-chan struct{}) (wait time.Duration, counted bool) {
+func (l *Limiter) count(r request, opened <-chan struct{}) (wait time.Duration, counted bool) {
 	for range attempts {
-		c := l.send(surface, key)
+		c := l.send(r)
 		answered := c.await(looks, lookEvery, opened)
 		c.giveUp()
 		switch {
@@ -113,11 +149,11 @@ func (l *Limiter) count(surface Surface, key Key, opened <-chan struct{}) (wait 
 }
 
 // probe counts one request in Redis if a probe of the open breaker is due.
-func (l *Limiter) probe(surface Surface, key Key) (wait time.Duration, counted bool) {
+func (l *Limiter) probe(r request) (wait time.Duration, counted bool) {
 	if !l.breaker.mayProbe() {
 		return 0, false
 	}
-	c := l.send(surface, key)
+	c := l.send(r)
 	defer c.giveUp()
 	if !c.await(1, probePatience, nil) || c.err != nil {
 		return 0, false
@@ -135,12 +171,12 @@ type sentCheck struct {
 }
 
 // send counts one request in Redis and reports the result to the breaker, even if the caller no longer waits.
-func (l *Limiter) send(surface Surface, key Key) *sentCheck {
+func (l *Limiter) send(r request) *sentCheck {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &sentCheck{sent: time.Now(), giveUp: cancel, done: make(chan struct{})}
 	l.checks.Go(func() {
 		defer close(c.done)
-		c.wait, c.err = l.redis.Take(ctx, surface, key)
+		c.wait, c.err = l.redis.take(ctx, r)
 		switch {
 		case c.err == nil:
 			l.breaker.succeed()

@@ -175,3 +175,36 @@ func BenchmarkRedisTake(b *testing.B) {
 		}
 	}
 }
+
+// TestRequestOnTwoSurfacesCountsOnBothOrNeither fills one of two windows, with Redis and without it.
+func TestRequestOnTwoSurfacesCountsOnBothOrNeither(t *testing.T) {
+	t.Parallel()
+	few, many := Surface{Name: "few", Limit: 2, Window: time.Minute}, Surface{Name: "many", Limit: 5, Window: time.Hour}
+	server := testkit.NewRedis(t)
+	_, client := connect(t, server)
+	redis := New(NewRedis(client, "both:"), few, many)
+	_, gone := connect(t, server)
+	gone.Close()
+	for name, l := range map[string]*Limiter{"Redis": redis, "memory": New(NewRedis(gone, "gone:"), few, many)} {
+		key := Key{1}
+		for i := range 2 {
+			if wait := l.TakeBoth(many, few, key); wait != 0 {
+				t.Errorf("%s: request %d waits %v, expected room in both windows", name, i, wait)
+			}
+		}
+		for range 5 {
+			if wait := l.TakeBoth(many, few, key); wait <= 0 || wait > time.Minute {
+				t.Errorf("%s: the smaller window is full, and the wait is %v, expected that of its window", name, wait)
+			}
+		}
+		for i := range 3 {
+			if wait := l.Take(many, key); wait != 0 {
+				t.Errorf("%s: request %d on the larger window waits %v: rejected requests counted there", name, i, wait)
+			}
+		}
+		if wait := l.TakeBoth(many, few, key); wait <= time.Minute {
+			t.Errorf("%s: both windows are full, and the wait is %v, expected the longer one", name, wait)
+		}
+		l.Wait()
+	}
+}

@@ -21,6 +21,7 @@ var (
 	Match        = Surface{Name: "match", Limit: 30, Window: time.Minute}
 	LinkReads    = Surface{Name: "link_reads", Limit: 1000, Window: time.Second}
 	LinkWrites   = Surface{Name: "link_writes", Limit: 100, Window: time.Second}
+	LinkBulk     = Surface{Name: "link_bulk", Limit: 10, Window: time.Second}
 	SDKSession   = Surface{Name: "sdk_session", Limit: 60, Window: time.Minute}
 	SDKEvents    = Surface{Name: "sdk_events", Limit: 600, Window: time.Minute}
 	Portal       = Surface{Name: "portal", Limit: 30, Window: time.Second}

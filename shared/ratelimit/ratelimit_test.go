@@ -19,6 +19,7 @@ func TestSurfacesHaveTheDocumentedLimits(t *testing.T) {
 		{ratelimit.Match, 30, time.Minute},
 		{ratelimit.LinkReads, 1000, time.Second},
 		{ratelimit.LinkWrites, 100, time.Second},
+		{ratelimit.LinkBulk, 10, time.Second},
 		{ratelimit.SDKSession, 60, time.Minute},
 		{ratelimit.SDKEvents, 600, time.Minute},
 		{ratelimit.Portal, 30, time.Second},

@@ -50,7 +50,7 @@ func Open(url string, connections int) (redis.UniversalClient, error) {
 }
 
 // NewRedis returns a counter whose keys in Redis begin with prefix. Get the client from Open; the caller closes it. Each
-// check uses one key, so a Cluster works like a single server.
+// check uses keys of one slot, so a Cluster works like a single server.
 func NewRedis(client redis.UniversalClient, prefix string) *Redis {
 	r := &Redis{client: client, prefix: prefix, timeout: roundTripTimeout}
 	r.batcher = batch.New(Connections, maxBatch, r.send)
@@ -59,8 +59,8 @@ func NewRedis(client redis.UniversalClient, prefix string) *Redis {
 
 // check is one request to count, with its result.
 type check struct {
-	key     string
-	surface Surface
+	keys    []string
+	windows []any // limit and window in µs of each key
 	wait    int64 // µs
 	err     error
 }
@@ -71,13 +71,27 @@ var errUnsent = errors.New("the check was not sent")
 // Take counts one request of key, as Memory.Take does. It waits for a connection until ctx ends, and then at most 2 s for Redis, even if
 // ctx ends. After an error of Redis the request may have been counted.
 func (r *Redis) Take(ctx context.Context, surface Surface, key Key) (time.Duration, error) {
-	c := &check{key: r.prefix + surface.Name + ":" + hex.EncodeToString(key[:]), surface: surface, err: errUnsent}
+	return r.take(ctx, request{key: key, surfaces: []Surface{surface}})
+}
+
+// take counts a request on all of its surfaces, or on none.
+func (r *Redis) take(ctx context.Context, counted request) (time.Duration, error) {
+	c := &check{err: errUnsent}
+	for i, surface := range counted.surfaces {
+		key := r.prefix + surface.Name + ":" + hex.EncodeToString(counted.key[:])
+		if i > 0 {
+			// The hash tag puts it into the slot of the first key: a Cluster runs a script on the keys of one slot only.
+			key = "{" + c.keys[0] + "}:" + surface.Name
+		}
+		c.keys = append(c.keys, key)
+		c.windows = append(c.windows, surface.Limit, surface.Window.Microseconds())
+	}
 	err := r.batcher.Do(ctx, c)
 	if err == nil {
 		err = c.err
 	}
 	if err != nil {
-		return 0, fmt.Errorf("count a request of %s in Redis: %w", surface.Name, err)
+		return 0, fmt.Errorf("count a request of %s in Redis: %w", counted.surfaces[0].Name, err)
 	}
 	return time.Duration(c.wait) * time.Microsecond, nil
 }
@@ -103,7 +117,7 @@ func (r *Redis) count(ctx context.Context, all []*check, run func(context.Contex
 	pipe := r.client.Pipeline()
 	results := make([]*redis.Cmd, len(all))
 	for i, c := range all {
-		results[i] = run(ctx, pipe, []string{c.key}, c.surface.Limit, c.surface.Window.Microseconds())
+		results[i] = run(ctx, pipe, c.keys, c.windows...)
 	}
 	// Each result has its own error.
 	_, _ = pipe.Exec(ctx)

@@ -81,6 +81,22 @@ func (b *Bulkhead) Stats() Stats {
 	return b.stats
 }
 
+// TryAcquire takes a slot of the key if one is free at this moment. If ok, the caller must call release exactly once.
+func (b *Bulkhead) TryAcquire(key string) (release func(), ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.keys[key]
+	if t == nil {
+		t = &tenant{key: key, waiting: list.New()}
+	}
+	if b.stats.InUse >= b.limits.Slots || t.inUse >= b.limits.PerKey {
+		return nil, false
+	}
+	b.keys[key] = t
+	b.grant(t)
+	return func() { b.release(t) }, true
+}
+
 // Acquire waits for a slot of the key. The caller must call release exactly once, after it has returned the resource. The
 // error is ErrFull, ErrTimeout, or the one of ctx.
 func (b *Bulkhead) Acquire(ctx context.Context, key string) (release func(), err error) {
