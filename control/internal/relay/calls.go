@@ -11,6 +11,7 @@ import (
 // wait is one call that waits for its change to be complete. Relay.mu guards acks.
 type wait struct {
 	change    feed.Change
+	also      []uint64  // earlier transactions
 	committed time.Time // not before the commit returned
 	acks      map[feed.Ack]struct{}
 	moved     chan struct{} // one slot: woken when the wait may be over

@@ -8,6 +8,7 @@ package relay
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,21 +97,31 @@ func (r *Relay) Run(ctx context.Context) error {
 // until ctx ends. A zero change is complete at once. A change without an ID (a barrier, or the repetition of a change whose row was
 // purged) is not published.
 func (r *Relay) Await(ctx context.Context, change feed.Change) Propagation {
-	return r.await(ctx, change, 0)
+	return r.await(ctx, change, nil, 0)
 }
 
 // AwaitCreate is Await for a change that replaces nothing but a 404. It waits for at most one poll of every edge.
 func (r *Relay) AwaitCreate(ctx context.Context, change feed.Change) Propagation {
-	return r.await(ctx, change, pollEvery+refreshEvery)
+	return r.await(ctx, change, nil, pollEvery+refreshEvery)
 }
 
-func (r *Relay) await(ctx context.Context, change feed.Change, atMost time.Duration) Propagation {
-	if change.XID == 0 {
+// AwaitAll is Await, or AwaitCreate if isCreate, and in the same wait also waits until every edge has applied the earlier transactions also. An
+// edge's acknowledgement of the change says nothing about them; a snapshot that the edge has applied does.
+func (r *Relay) AwaitAll(ctx context.Context, change feed.Change, also []uint64, isCreate bool) Propagation {
+	atMost := time.Duration(0)
+	if isCreate {
+		atMost = pollEvery + refreshEvery
+	}
+	return r.await(ctx, change, also, atMost)
+}
+
+func (r *Relay) await(ctx context.Context, change feed.Change, also []uint64, atMost time.Duration) Propagation {
+	if change.XID == 0 && len(also) == 0 {
 		return Complete
 	}
 	ctx, span := trace.SpanFromContext(ctx).TracerProvider().Tracer("deeplink/control/relay").Start(ctx, "wait for the edges")
 	defer span.End()
-	w := &wait{change: change, committed: time.Now(), acks: make(map[feed.Ack]struct{}), moved: make(chan struct{}, 1)}
+	w := &wait{change: change, also: also, committed: time.Now(), acks: make(map[feed.Ack]struct{}), moved: make(chan struct{}, 1)}
 	r.add(w)
 	defer r.remove(w)
 	if change.ID != 0 {
@@ -212,11 +223,10 @@ func (r *Relay) acknowledged(payload string) {
 	}
 }
 
-// appliedBy reports whether an edge can no longer serve the state before the change: the edge has acknowledged the change, it has applied a
-// snapshot that sees the change, its row has not moved for its hold, or its hold has passed since the commit.
+// appliedBy reports whether an edge can no longer serve the state before the change: the edge has acknowledged the change, or it has applied a
+// snapshot that sees the change, and it has applied one that sees the other transactions; its row has not moved for its hold, or its hold has passed since the commit.
 func (w *wait) appliedBy(p process, e edge, v *view, now time.Time) bool {
-	if _, ok := w.acks[feed.Ack{ID: w.change.ID, Slot: p.slot, Incarnation: p.incarnation}]; ok {
-		return true
-	}
-	return e.applied.Sees(w.change.XID) || v.start.Sub(e.moved) >= drift(e.hold) || now.Sub(w.committed) >= drift(e.hold)
+	_, applied := w.acks[feed.Ack{ID: w.change.ID, Slot: p.slot, Incarnation: p.incarnation}]
+	applied = (applied || e.applied.Sees(w.change.XID)) && !slices.ContainsFunc(w.also, func(xid uint64) bool { return !e.applied.Sees(xid) })
+	return applied || v.start.Sub(e.moved) >= drift(e.hold) || now.Sub(w.committed) >= drift(e.hold)
 }
