@@ -172,6 +172,10 @@ func TestDoctorNamesEachPlantedFault(t *testing.T) {
 		{"missing audit partitions", in(`do $$ declare p text; begin
 			for p in select relname from pg_class where relname like 'audit\_log\_2%' and relkind = 'r' order by 1 desc limit 3 loop execute 'drop table ' || p; end loop; end $$`),
 			[]string{"error audit partitions: missing for"}},
+		{"stored responses that no control purges", in(`with o as (insert into organizations (id, org_key, name) values (gen_random_uuid(), 'keys', 'Keys') returning id)
+			insert into idempotency_keys (organization_id, scope, fingerprint, status, body, xid, is_create, is_bulk, created_at)
+			select id, sha256('a'), sha256('b'), 201, '{}', '1', true, false, now() - interval '26 hours' from o`),
+			[]string{"warning idempotency keys: the purge of stored responses is 2h0m0s overdue"}},
 		{"a transaction that is open for an hour", func(t *testing.T, w *testEnv) []string {
 			w.Exec(testenv.OlderTransactions)
 			w.LeaveOpen("forgotten")

@@ -12,6 +12,7 @@ var linkFields = []field[Link]{
 	required(fixed(member("path", func(l *Link) *string { return &l.Path }, readPath))),
 	member("domainId", func(l *Link) *string { return &l.DomainID }, readUUID),
 	fixed(member("shortCode", func(l *Link) *string { return &l.ShortCode }, readShortCode)),
+	member("externalId", func(l *Link) **string { return &l.ExternalID }, readExternalID),
 	member("channel", func(l *Link) **string { return &l.Channel }, readChannel),
 	member("utmSource", func(l *Link) **string { return &l.UTMSource }, text(MaxUTM)),
 	member("utmMedium", func(l *Link) **string { return &l.UTMMedium }, text(MaxUTM)),
@@ -35,8 +36,11 @@ var linkFields = []field[Link]{
 // ReadLink reads the body of a create: a Link with the fields that a client sets, others
 // zero. DomainID is empty for the default domain, ShortCode for one to be generated. The error is an [Invalid]. body must
 // be one JSON value without duplicate names, as strictjson.Check leaves it; it is not retained.
-func ReadLink(body []byte) (Link, error) {
-	edits, bad := readObject(body, "", linkFields, outputFields, create)
+func ReadLink(body []byte) (Link, error) { return ReadLinkAt(body, "") }
+
+// ReadLinkAt is ReadLink for a link inside another body. prefix stands before the names of fields in errors: it is empty or ends in a dot.
+func ReadLinkAt(body []byte, prefix string) (Link, error) {
+	edits, bad := readObject(body, prefix, linkFields, outputFields, create)
 	if bad != nil {
 		return Link{}, Invalid{bad}
 	}
@@ -47,12 +51,23 @@ func ReadLink(body []byte) (Link, error) {
 	return link, nil
 }
 
+// ErrNoPath is the error of a create without a path that was sent as a patch. It is an [Invalid].
+var ErrNoPath = ErrNoPathAt("")
+
+// ErrNoPathAt is ErrNoPath for a link inside another body, with the prefix of [ReadLinkAt].
+func ErrNoPathAt(prefix string) error {
+	return Invalid{[]FieldError{refuse(prefix+"path", errRequired)}}
+}
+
 // Patch is a checked merge patch of a link (RFC 7396). The zero Patch changes nothing. It is immutable.
 type Patch struct{ edits []edit[Link] }
 
 // ReadPatch reads the body of an update: the fields of [ReadLink], none of them required. The error is an [Invalid].
-func ReadPatch(body []byte) (Patch, error) {
-	edits, bad := readObject(body, "", linkFields, outputFields, patch)
+func ReadPatch(body []byte) (Patch, error) { return ReadPatchAt(body, "") }
+
+// ReadPatchAt is ReadPatch for a patch inside another body, as [ReadLinkAt] is for a link.
+func ReadPatchAt(body []byte, prefix string) (Patch, error) {
+	edits, bad := readObject(body, prefix, linkFields, outputFields, patch)
 	if bad != nil {
 		return Patch{}, Invalid{bad}
 	}

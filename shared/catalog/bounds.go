@@ -13,6 +13,7 @@ const (
 	MaxTags          = 50
 	MaxTag           = 64
 	MaxTemplateID    = 128
+	MaxExternalID    = 255
 	MaxParamsBytes   = 8 << 10
 	MaxParamsDepth   = 8
 	MaxHost          = 253

@@ -1,7 +1,10 @@
 package catalog
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -14,6 +17,7 @@ type Link struct {
 	DomainID       string          `json:"domainId"`
 	ShortCode      string          `json:"shortCode"`
 	URL            string          `json:"url"`
+	ExternalID     *string         `json:"externalId"`
 	Path           string          `json:"path"`
 	Channel        *string         `json:"channel"`
 	UTMSource      *string         `json:"utmSource"`
@@ -31,12 +35,21 @@ type Link struct {
 	IsActive       bool            `json:"isActive"`
 	CreatedAt      Time            `json:"createdAt"`
 	UpdatedAt      Time            `json:"updatedAt"`
+	// Version counts the writes to the link. Responses contain it only as a part of the ETag.
+	Version int64 `json:"-"`
 }
 
 // LinkWithDomain is a link in the responses of list and get.
 type LinkWithDomain struct {
 	Link
 	Domain Domain `json:"domain"`
+}
+
+// ETag returns the strong entity tag (RFC 9110, 8.8.3) of the link as GET returns it, with its quotes. It changes with every write to the
+// link, and with the host and the status of its domain. Links with different ids never have the same tag.
+func (l LinkWithDomain) ETag() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s\n%s", l.ID, l.Version, l.Domain.Host, l.Domain.Status))
+	return `"` + base64.RawURLEncoding.EncodeToString(sum[:18]) + `"`
 }
 
 // OpenGraph is the preview of the short URL. A link whose three fields are all unset has a nil OpenGraph.

@@ -75,6 +75,7 @@ var values = map[string]*rapid.Generator[any]{
 	"path":        text("/a", "b?c=d"),
 	"domainId":    optional(text("aaaaaaaa-bbbb-4ccc-8ddd-0123456789ab", "bbbbbbbb-bbbb-4ccc-8ddd-0123456789ab")),
 	"shortCode":   text("A", "b-9"),
+	"externalId":  optional(text("sku-1", "SKU 1")),
 	"channel":     optional(text("email", "x")),
 	"utmSource":   optional(text("s", "ü")),
 	"utmMedium":   optional(text("m")),

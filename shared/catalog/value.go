@@ -17,6 +17,9 @@ var (
 	errNotBool    = errors.New("must be true or false")
 	errEmpty      = errors.New("must not be empty")
 	errControl    = errors.New("must not contain control characters")
+	errUTF8       = errors.New("must be valid UTF-8")
+	errSpace      = errors.New("must not begin or end with white space")
+	errSegment    = errors.New("must not be . or .. and must not contain / or a backslash")
 	errUUID       = errors.New("must be a UUID")
 	errChannel    = errors.New("must be a known channel")
 	errReserved   = errors.New("is reserved")
@@ -150,6 +153,38 @@ func readTemplateID(value json.RawMessage) (*string, error) {
 		return nil, errEmpty
 	}
 	return &s, nil
+}
+
+// readExternalID reads a value that a path can contain: control compares values byte for byte.
+func readExternalID(value json.RawMessage) (*string, error) {
+	s, err := readString(value)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckExternalID(s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// CheckExternalID returns nil for a value that can be the external id of a link, otherwise what is wrong with it, as the rest of a sentence
+// that begins with the field's name. Every valid value can be a segment of a path.
+func CheckExternalID(s string) error {
+	switch {
+	case s == "":
+		return errEmpty
+	case !utf8.ValidString(s):
+		return errUTF8
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return errControl
+	case strings.TrimSpace(s) != s:
+		return errSpace
+	case strings.ContainsAny(s, `/\`) || s == "." || s == "..":
+		return errSegment
+	case utf8.RuneCountInString(s) > MaxExternalID:
+		return atMost(MaxExternalID, "characters")
+	}
+	return nil
 }
 
 // readTags trims tags and drops duplicates before it counts them.

@@ -21,6 +21,36 @@ type orgHandler func(x *requestState, r *http.Request, organization catalog.Orga
 // withKey calls h for requests with an API key of the tier. It checks, in this order: credential and suspension, tier, rate limit of the
 // surface, plan, feature. Before that it reads nothing of the request except Authorization, unless look does.
 func (s *Server) withKey(look keyLookup, tier apikey.Tier, surface ratelimit.Surface, h orgHandler) handler {
+	return s.withKeyLimited(look, tier, s.limitedBy(surface), h)
+}
+
+// limit counts a request under a rate-limit key. The error is errRateLimited.
+type limit func(ratelimit.Key) error
+
+// limitedBy counts requests on a surface.
+func (s *Server) limitedBy(surface ratelimit.Surface) limit {
+	return func(key ratelimit.Key) error {
+		if wait := s.limiter.Take(surface, key); wait > 0 {
+			s.metrics.limited(surface)
+			return errRateLimited{wait}
+		}
+		return nil
+	}
+}
+
+// bulkLimitedBy counts bulk requests on a surface and on that of bulk requests.
+func (s *Server) bulkLimitedBy(surface ratelimit.Surface) limit {
+	return func(key ratelimit.Key) error {
+		if wait := s.limiter.TakeBoth(surface, ratelimit.LinkBulk, key); wait > 0 {
+			s.metrics.limited(ratelimit.LinkBulk)
+			return errRateLimited{wait}
+		}
+		return nil
+	}
+}
+
+// withKeyLimited is withKey with any limit.
+func (s *Server) withKeyLimited(look keyLookup, tier apikey.Tier, limited limit, h orgHandler) handler {
 	return func(x *requestState, r *http.Request) error {
 		credential, err := s.authenticate(look, x, r)
 		if err != nil {
@@ -38,9 +68,8 @@ func (s *Server) withKey(look keyLookup, tier apikey.Tier, surface ratelimit.Sur
 		if err != nil {
 			return err
 		}
-		if wait := s.limiter.Take(surface, ratelimit.Key(keyID)); wait > 0 {
-			s.metrics.limited(surface)
-			return errRateLimited{wait}
+		if err := limited(ratelimit.Key(keyID)); err != nil {
+			return err
 		}
 		if err := requireAPIAccess(organization); err != nil {
 			return err

@@ -23,6 +23,10 @@ var linkRoutes = []struct{ method, path, body string }{
 	{"GET", "/links/00000000-0000-7000-8000-000000000000", ``},
 	{"PATCH", "/links/00000000-0000-7000-8000-000000000000", `{}`},
 	{"DELETE", "/links/00000000-0000-7000-8000-000000000000", ``},
+	{"POST", "/links/bulk", `{"operations":[{"op":"delete","id":"00000000-0000-7000-8000-000000000000"}]}`},
+	{"GET", "/links/external/sku-none", ``},
+	{"PUT", "/links/external/sku-none", `{"path":"/a"}`},
+	{"DELETE", "/links/external/sku-none", ``},
 	{"GET", "/links/00000000-0000-7000-8000-000000000000/qr.svg", ``},
 	{"GET", "/links/00000000-0000-7000-8000-000000000000/qr.png", ``},
 }

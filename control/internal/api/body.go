@@ -24,7 +24,12 @@ func readBody(x *requestState, r *http.Request, mediaTypes ...string) ([]byte, e
 
 // readBytes is readBody without the check that the body is JSON.
 func readBytes(x *requestState, r *http.Request, mediaTypes ...string) ([]byte, error) {
-	body, err := decode.Body(r, mediaTypes...)
+	return readBytesWithin(x, r, decode.MaxBody, mediaTypes...)
+}
+
+// readBytesWithin is readBytes with another bound in bytes.
+func readBytesWithin(x *requestState, r *http.Request, bound int64, mediaTypes ...string) ([]byte, error) {
+	body, err := decode.BodyWithin(r, bound, mediaTypes...)
 	if errors.Is(err, decode.ErrTooLarge) {
 		// Closing the connection is cheaper than reading the rest of the body.
 		x.Header().Set("Connection", "close")
@@ -38,14 +43,21 @@ func readBytes(x *requestState, r *http.Request, mediaTypes ...string) ([]byte, 
 
 // writeJSON responds with status and value.
 func writeJSON(x *requestState, status int, value any) error {
+	body, err := encodeJSON(value)
+	if err != nil {
+		return err
+	}
+	x.send(status, decode.JSON, body)
+	return nil
+}
+
+// encodeJSON returns the body of a response.
+func encodeJSON(value any) ([]byte, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false) // URLs stay readable; no browser shows this as HTML
-	if err := encoder.Encode(value); err != nil {
-		return err
-	}
-	x.send(status, decode.JSON, body.Bytes())
-	return nil
+	err := encoder.Encode(value)
+	return body.Bytes(), err
 }
 
 // send sends a whole response.

@@ -39,16 +39,17 @@ type caller struct {
 // limitPortal counts the request. The portal limit is per IP address, so it comes before authentication: it also slows down clients that try tokens,
 // and verifying a token costs more than counting a request.
 func (s *Server) limitPortal(r *http.Request) error {
-	if wait := s.limiter.Take(ratelimit.Portal, clientip.Key(s.client(r))); wait > 0 {
-		s.metrics.limited(ratelimit.Portal)
-		return errRateLimited{wait}
-	}
-	return nil
+	return s.limitedBy(ratelimit.Portal)(clientip.Key(s.client(r)))
 }
 
 // withSession calls h for requests with a session token or the cookie of the console whose user has at least the role.
 func (s *Server) withSession(least session.Role, h orgHandler) handler {
-	return s.withCaller(func(x *requestState, r *http.Request, c caller) error {
+	return s.withSessionLimited(least, s.limitedBy(ratelimit.Portal), h)
+}
+
+// withSessionLimited is withSession with another limit per address.
+func (s *Server) withSessionLimited(least session.Role, limited limit, h orgHandler) handler {
+	return s.withCallerLimited(limited, func(x *requestState, r *http.Request, c caller) error {
 		if !c.role.AtLeast(least) {
 			return errRole
 		}
@@ -66,8 +67,12 @@ type callerHandler func(x *requestState, r *http.Request, c caller) error
 
 // withCaller calls h for requests of callers with an organization that is not suspended, in any role.
 func (s *Server) withCaller(h callerHandler) handler {
+	return s.withCallerLimited(s.limitedBy(ratelimit.Portal), h)
+}
+
+func (s *Server) withCallerLimited(limited limit, h callerHandler) handler {
 	return func(x *requestState, r *http.Request) error {
-		c, err := s.identify(x, r)
+		c, err := s.identify(x, r, limited)
 		if err != nil {
 			return err
 		}
@@ -82,8 +87,8 @@ func (s *Server) withCaller(h callerHandler) handler {
 }
 
 // identify returns the caller. The order of the checks is part of the interface: rate limit, exactly one credential, proof of origin, session.
-func (s *Server) identify(x *requestState, r *http.Request) (caller, error) {
-	if err := s.limitPortal(r); err != nil {
+func (s *Server) identify(x *requestState, r *http.Request, limited limit) (caller, error) {
+	if err := limited(clientip.Key(s.client(r))); err != nil {
 		return caller{}, err
 	}
 	cookie, present, err := s.sessionCookie(r)

@@ -11,6 +11,7 @@ import (
 	"deeplink/control/internal/signin"
 	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
+	"deeplink/shared/ratelimit"
 )
 
 // consolePolicy is the Content-Security-Policy of responses below /console that are no page.
@@ -272,7 +273,7 @@ func text(s string) *string {
 
 // showSession serves GET /portal/session.
 func (s *Server) showSession(x *requestState, r *http.Request) error {
-	c, err := s.identify(x, r)
+	c, err := s.identify(x, r, s.limitedBy(ratelimit.Portal))
 	if err != nil {
 		return err
 	}
@@ -314,7 +315,7 @@ const maxExternalID = 255
 
 // chooseOrganization serves PUT /portal/session/organization.
 func (s *Server) chooseOrganization(x *requestState, r *http.Request) error {
-	c, err := s.identify(x, r)
+	c, err := s.identify(x, r, s.limitedBy(ratelimit.Portal))
 	if err != nil {
 		return err
 	}

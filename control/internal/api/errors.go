@@ -37,6 +37,8 @@ var (
 	errUseBilling      = errors.New("paid plan not selected through checkout")
 	errNoPortal        = errors.New("no identity provider set up")
 	errNoCheckout      = errors.New("no billing page set up")
+	errPrecondition    = errors.New("precondition failed")
+	errBulkTooLarge    = errors.New("bulk body too large")
 
 	errTwoCredentials       = errors.New("both Authorization and the session cookie")
 	errCookieTwice          = errors.New("session cookie sent twice")
@@ -61,6 +63,8 @@ type problem struct {
 	billingEndpoint        string
 	details                []envelope.Detail
 	challenge, causeLogged bool
+	// failedIndex is the operation of a bulk request that the problem is about, otherwise nil.
+	failedIndex *int
 }
 
 // problems maps errors to responses. problemOf handles errors that contain values. Every other error is a 500 without details.
@@ -103,8 +107,13 @@ var problems = []struct {
 	{store.ErrHostOwned, problem{status: http.StatusConflict, message: "Another organization has this host, and its TXT record is still in DNS. Remove that record first: the host then moves to you after 7 days."}},
 	{store.ErrDomainInUse, problem{status: http.StatusConflict, message: "The domain still has links."}},
 	{store.ErrDomainDefault, problem{status: http.StatusConflict, message: "The default domain cannot be deleted."}},
+	{store.ErrLinkExternalIDTaken, problem{status: http.StatusConflict, message: "Another link of this organization has this externalId.", code: "EXTERNAL_ID_TAKEN"}},
+	{store.ErrKeyInProgress, problem{status: http.StatusConflict, message: "An earlier request with this Idempotency-Key is still running. Retry after 1 second(s).", code: "IDEMPOTENCY_IN_PROGRESS"}},
+	{errPrecondition, problem{status: http.StatusPreconditionFailed, message: "The link's ETag does not meet If-Match or If-None-Match. Read the link again.", code: "PRECONDITION_FAILED"}},
 	{decode.ErrTooLarge, problem{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The request body is larger than %d bytes.", decode.MaxBody)}},
+	{errBulkTooLarge, problem{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The request body is larger than %d bytes.", maxBulkBody)}},
 	{decode.ErrMediaType, problem{status: http.StatusUnsupportedMediaType, message: "The request body must be application/json."}},
+	{store.ErrKeyReused, problem{status: http.StatusUnprocessableEntity, message: "This Idempotency-Key was used for another request. Send a new key.", code: "IDEMPOTENCY_KEY_REUSED"}},
 	{errUseBilling, problem{status: http.StatusUnprocessableEntity, message: "A paid plan is selected through checkout.", code: "USE_BILLING_FLOW", billingEndpoint: billingPath}},
 	{store.ErrAppConfigMissing, problem{status: http.StatusPreconditionRequired, message: "Register an app config before the first link.", code: "APP_CONFIG_REQUIRED"}},
 	{errVersion, problem{status: http.StatusHTTPVersionNotSupported, message: "The protocol must be HTTP/1.1 or HTTP/1.0."}},
@@ -132,7 +141,12 @@ func problemOf(err error) problem {
 		invalid catalog.Invalid
 		body    *strictjson.Error
 	)
+	var failed *store.FailedOperation
 	switch {
+	case errors.As(err, &failed):
+		p := problemOf(failed.Err)
+		p.failedIndex = &failed.Index
+		return p
 	case errors.As(err, &limited):
 		return problem{status: http.StatusTooManyRequests, message: ratelimit.Message(ratelimit.RetryAfter(limited.wait))}
 	case errors.As(err, &invalid):
@@ -142,11 +156,7 @@ func problemOf(err error) problem {
 		}
 		return validationFailed(details)
 	case errors.As(err, &body):
-		field := body.Field
-		if field == "" {
-			field = "body"
-		}
-		return validationFailed([]envelope.Detail{{Field: field, Message: body.Error()}})
+		return validationFailed([]envelope.Detail{{Field: bodyField(body), Message: body.Error()}})
 	}
 	for _, row := range problems {
 		if errors.Is(err, row.is) {
@@ -155,6 +165,9 @@ func problemOf(err error) problem {
 	}
 	return internal
 }
+
+// bodyField returns the name of the field that an error of strictjson is about.
+func bodyField(e *strictjson.Error) string { return cmp.Or(e.Field, "body") }
 
 func validationFailed(details []envelope.Detail) problem {
 	return problem{status: http.StatusBadRequest, message: "Validation failed", details: details}
@@ -169,8 +182,11 @@ func (s *Server) respondError(x *requestState, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	p := problemOf(err)
-	if errors.Is(err, store.ErrLocked) {
+	switch {
+	case errors.Is(err, store.ErrLocked):
 		s.metrics.locked.Inc()
+	case errors.Is(err, errPrecondition):
+		s.metrics.preconditionsFailed.Inc()
 	}
 	if p.status == http.StatusInternalServerError || p.causeLogged {
 		s.Log.LogAttrs(r.Context(), slog.LevelError, "request failed", append(s.logAttributes(x, r),
@@ -203,6 +219,7 @@ func (x *requestState) sendProblem(r *http.Request, p problem) {
 	}
 	e := envelope.New(p.status, p.message, pathSent(r), requestID, time.Now())
 	e.Details, e.Code, e.Quota, e.Feature, e.BillingEndpoint = p.details, p.code, p.quota, p.feature, p.billingEndpoint
+	e.FailedIndex = p.failedIndex
 	if p.challenge {
 		x.Header().Set("WWW-Authenticate", "Bearer")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"deeplink/control/internal/decode"
 	"deeplink/control/internal/store"
 	"deeplink/control/internal/testenv"
 	"deeplink/shared/catalog"
@@ -40,9 +41,10 @@ func FuzzBodies(f *testing.F) {
 	router := s.unlimited()
 	router.Method("POST", "/links", as(s.createLink))
 	router.Method("PATCH", "/links/{id}", as(s.updateLink))
+	router.Method("PUT", "/links/external/{externalId}", as(s.putExternalLink))
 
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, target := range [][2]string{{"POST", "/links"}, {"PATCH", "/links/" + link.ID}} {
+		for _, target := range [][2]string{{"POST", "/links"}, {"PATCH", "/links/" + link.ID}, {"PUT", "/links/external/sku-1"}} {
 			request := httptest.NewRequest(target[0], target[1], strings.NewReader(string(body)))
 			request.Header.Set("Content-Type", "application/json")
 			recorder := httptest.NewRecorder()
@@ -133,6 +135,57 @@ func FuzzOpened(f *testing.F) {
 	})
 }
 
+// FuzzBulk sends bodies to POST /links/bulk in the same way. With 200 there is a result for each operation.
+func FuzzBulk(f *testing.F) {
+	for _, operation := range malformedOperations {
+		f.Add([]byte(`{"operations":[` + operation.body + `]}`))
+	}
+	f.Add([]byte(`{"operations":[{"op":"create","link":` + fullLink + `},{"op":"upsert","externalId":"a","link":{"path":"/a"}},{"op":"delete","externalId":"a"}],"atomic":true}`))
+	w := newTestEnv(f)
+	organization := w.Organization(catalog.Enterprise)
+	s := w.server()
+	router := s.unlimited()
+	router.Method("POST", "/links/bulk", s.unlocked(organization, s.writeLinks))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		request := httptest.NewRequest("POST", "/links/bulk", strings.NewReader(string(body)))
+		request.Header.Set("Content-Type", "application/json")
+		recorder := httptest.NewRecorder()
+		router.ServeHTTP(recorder, request)
+		r := reply{Status: recorder.Code, Header: recorder.Header(), Body: recorder.Body.Bytes()}
+		switch {
+		case r.Status == http.StatusOK:
+			for i, result := range testenv.DecodeReply[bulkResponse](t, r).Results {
+				if result.Index != i || result.Status >= 500 || (result.Status < 300) != (result.Error == nil) {
+					t.Errorf("%q: %s, expected results without a failure", body, r)
+				}
+			}
+		case r.Status < 400 || r.Status >= 500:
+			t.Errorf("%q: %s, expected no failure", body, r)
+		default:
+			testenv.CheckEnvelope(t, "bulk", r, "/links/bulk")
+		}
+	})
+}
+
+// FuzzHeaders reads conditional headers, idempotency keys and cursors: what is accepted is within the bounds.
+func FuzzHeaders(f *testing.F) {
+	for _, seed := range []string{`"a1"`, `a1`, `"a\"b"`, `*`, `W/"x", "y"`, `"`, `"a";b`, "\x00", `,,"a"`, `AAAA`} {
+		f.Add(seed)
+	}
+	codec := cursorCodec{key: []byte("key"), organizationID: "o"}
+	f.Fuzz(func(t *testing.T, value string) {
+		if key, ok := parseKey(value); ok && (len(key) < 1 || len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r < '!' || r > '~' })) {
+			t.Errorf("%q: accepted the key %q", value, key)
+		}
+		if tags, ok := parseTags(value); ok && !tags.any && len(tags.tags) == 0 {
+			t.Errorf("%q: accepted no tag", value)
+		}
+		if _, ok := codec.decode(value); ok {
+			t.Errorf("%q: accepted a cursor that was never made", value)
+		}
+	})
+}
+
 // FuzzQuery parses queries: accepted values are within the bounds, each rejected parameter is reported once.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{"", "page=2&limit=100", "page=-1", "isActive=true&isActive=true", "search=%25&tag=%00", "channel=email&domainId=x",
@@ -140,7 +193,10 @@ func FuzzQuery(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		filter, err := readFilter(raw)
+		q := decode.ReadQuery(raw)
+		filter := readFilter(q)
+		filter.Page = q.Integer("page", 1, 1, maxPage)
+		err := q.Err()
 		if err == nil && (filter.Page < 1 || filter.Page > maxPage || filter.Limit < 1 || filter.Limit > maxLimit || strings.ContainsRune(filter.Search+filter.Tag, 0)) {
 			t.Errorf("%q: accepted %+v", raw, filter)
 		}

@@ -67,7 +67,7 @@ func (s *Server) regenerateKey(x *requestState, r *http.Request, organization ca
 	if badTier != nil && !blocksTierError(badGrace) {
 		badGrace = nil
 	}
-	if err := decode.Join(badTier, badGrace); err != nil {
+	if err := together(refuseKey(r.Header), decode.Join(badTier, badGrace)); err != nil {
 		return err
 	}
 	key, err := s.Store.ReplaceKey(r.Context(), x.actor, organization.ID, x.require, tier, grace)

@@ -27,28 +27,15 @@ type deletedResponse struct {
 	Deleted bool   `json:"deleted"`
 }
 
-// createLink serves POST /links.
-func (s *Server) createLink(x *requestState, r *http.Request, organization catalog.Organization) error {
-	body, err := readBody(x, r, decode.JSON)
-	if err != nil {
-		return err
-	}
-	wanted, err := catalog.ReadLink(body)
-	if err != nil {
-		return err
-	}
-	link, change, err := s.Store.CreateLink(r.Context(), x.actor, organization.ID, x.require, wanted)
-	if err != nil {
-		return err
-	}
-	x.Header().Set(relay.Header, string(s.Relay.AwaitCreate(r.Context(), change)))
-	return writeJSON(x, http.StatusCreated, link)
-}
-
-// listLinks serves GET /links.
+// listLinks serves GET /links: a page by its number, or one that follows a cursor.
 func (s *Server) listLinks(x *requestState, r *http.Request, organization catalog.Organization) error {
-	filter, err := readFilter(r.URL.RawQuery)
-	if err != nil {
+	q := decode.ReadQuery(r.URL.RawQuery)
+	filter := readFilter(q)
+	if q.Has("after") {
+		return s.listLinksAfter(x, r, organization, q, filter)
+	}
+	filter.Page = q.Integer("page", 1, 1, maxPage)
+	if err := inOrder(q, "page"); err != nil {
 		return err
 	}
 	links, total, err := s.Store.Links(r.Context(), organization.ID, filter)
@@ -60,52 +47,31 @@ func (s *Server) listLinks(x *requestState, r *http.Request, organization catalo
 
 // getLink serves GET /links/{id}.
 func (s *Server) getLink(x *requestState, r *http.Request, organization catalog.Organization) error {
-	id, err := pathID(r)
-	if err != nil {
+	id, badID := pathID(r)
+	conditions, badHeaders := readPreconditions(r.Header)
+	if err := together(badHeaders, badID); err != nil {
 		return err
 	}
 	link, err := s.link(x, r, organization, id)
 	if err != nil {
 		return err
 	}
-	return writeJSON(x, http.StatusOK, link)
+	return sendLink(x, conditions, link)
 }
 
-// updateLink serves PATCH /links/{id}.
-func (s *Server) updateLink(x *requestState, r *http.Request, organization catalog.Organization) error {
-	id, badID := pathID(r)
-	patch, badPatch := readPatch(x, r)
-	if err := decode.Join(badID, badPatch); err != nil {
-		return err
-	}
-	link, change, err := s.Store.UpdateLink(r.Context(), x.actor, organization.ID, x.require, id, patch)
-	if err != nil {
-		return s.awaitDeleted(x, r, organization, id, err)
-	}
-	x.Header().Set(relay.Header, string(s.Relay.Await(r.Context(), change)))
-	return writeJSON(x, http.StatusOK, link)
-}
-
-func readPatch(x *requestState, r *http.Request) (catalog.Patch, error) {
-	body, err := readBody(x, r, decode.JSON, decode.MergePatch)
-	if err != nil {
-		return catalog.Patch{}, err
-	}
-	return catalog.ReadPatch(body)
-}
-
-// deleteLink serves DELETE /links/{id}.
-func (s *Server) deleteLink(x *requestState, r *http.Request, organization catalog.Organization) error {
-	id, err := pathID(r)
+// sendLink responds to a read of a link.
+func sendLink(x *requestState, conditions preconditions, link catalog.LinkWithDomain) error {
+	tag := link.ETag()
+	notModified, err := conditions.ofRead(tag)
 	if err != nil {
 		return err
 	}
-	change, err := s.Store.DeleteLink(r.Context(), x.actor, organization.ID, x.require, id)
-	if err != nil {
-		return s.awaitDeleted(x, r, organization, id, err)
+	x.Header().Set("ETag", tag)
+	if notModified {
+		x.WriteHeader(http.StatusNotModified)
+		return nil
 	}
-	x.Header().Set(relay.Header, string(s.Relay.Await(r.Context(), change)))
-	return writeJSON(x, http.StatusOK, deletedResponse{ID: id, Deleted: true})
+	return writeJSON(x, http.StatusOK, link)
 }
 
 // link returns the link with the id in the path.
@@ -115,18 +81,18 @@ func (s *Server) link(x *requestState, r *http.Request, organization catalog.Org
 	}
 	link, err := s.Store.Link(r.Context(), organization.ID, id)
 	if err != nil {
-		return catalog.LinkWithDomain{}, s.awaitDeleted(x, r, organization, id, err)
+		return catalog.LinkWithDomain{}, s.awaitDeleted(x, r, organization, store.LinkRef{ID: id}, err)
 	}
 	return link, nil
 }
 
 // awaitDeleted returns err. If err is store.ErrNotFound and the link was deleted lately, it first waits until all edges apply that: a client that
 // got 404 for a link must not see the link resolve later.
-func (s *Server) awaitDeleted(x *requestState, r *http.Request, organization catalog.Organization, id string, err error) error {
+func (s *Server) awaitDeleted(x *requestState, r *http.Request, organization catalog.Organization, link store.LinkRef, err error) error {
 	if !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	change, deletedErr := s.Store.Deleted(r.Context(), organization.ID, id)
+	change, deletedErr := s.Store.DeletedLink(r.Context(), organization.ID, link)
 	if deletedErr != nil {
 		return deletedErr
 	}
@@ -154,20 +120,29 @@ const (
 	maxSearch    = catalog.MaxPath
 )
 
-// readFilter reads the query of GET /links. The error is a catalog.Invalid.
-func readFilter(raw string) (store.LinkFilter, error) {
-	q := decode.ReadQuery(raw)
-	filter := store.LinkFilter{
-		Page:     q.Integer("page", 1, 1, maxPage),
-		Limit:    q.Integer("limit", defaultLimit, 1, maxLimit),
-		IsActive: q.Boolean("isActive"),
-		Search:   q.Text("search", maxSearch),
-		Tag:      q.Text("tag", catalog.MaxTag),
-		Channel:  decode.Parse(q, "channel", "", parseChannel, "must be a known channel"),
-		DomainID: decode.Parse(q, "domainId", "", catalog.ValidUUID, "must be a UUID"),
+// readFilter reads what both forms of GET /links have in their queries.
+func readFilter(q *decode.Query) store.LinkFilter {
+	return store.LinkFilter{
+		Limit:      q.Integer("limit", defaultLimit, 1, maxLimit),
+		IsActive:   q.Boolean("isActive"),
+		Search:     q.Text("search", maxSearch),
+		Tag:        q.Text("tag", catalog.MaxTag),
+		Channel:    decode.Parse(q, "channel", "", parseChannel, "must be a known channel"),
+		DomainID:   decode.Parse(q, "domainId", "", catalog.ValidUUID, "must be a UUID"),
+		ExternalID: decode.Parse(q, "externalId", "", parseExternalID, "must be an external id as links have them"),
 	}
-	return filter, q.Err()
 }
+
+// inOrder returns the errors of a query with those of the parameter first, as the document lists it.
+func inOrder(q *decode.Query, first string) error {
+	if i := slices.IndexFunc(q.Errors, func(e catalog.FieldError) bool { return e.Field == first }); i > 0 {
+		found := q.Errors[i]
+		q.Errors = slices.Insert(slices.Delete(q.Errors, i, i+1), 0, found)
+	}
+	return q.Err()
+}
+
+func parseExternalID(s string) (string, bool) { return s, catalog.CheckExternalID(s) == nil }
 
 func parseChannel(s string) (string, bool) {
 	return s, slices.Contains(catalog.Channels, s)

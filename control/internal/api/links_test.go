@@ -27,7 +27,7 @@ const fullLink = `{
 	"params": {"n": 1.50, "deep": {"a": [1, "<&>"]}}, "isActive": true}`
 
 // members are the names of the fields of a link in a response.
-var members = []string{"channel", "createdAt", "domainId", "expiry", "fallbackUrl", "id", "isActive", "og", "organizationId", "params",
+var members = []string{"channel", "createdAt", "domainId", "expiry", "externalId", "fallbackUrl", "id", "isActive", "og", "organizationId", "params",
 	"path", "shortCode", "tags", "templateId", "title", "updatedAt", "url", "utmCampaign", "utmContent", "utmMedium", "utmSource", "utmTerm"}
 
 func names(t *testing.T, body []byte) []string {
@@ -219,6 +219,12 @@ func TestBadListQueryNamesEachBadParameterOnce(t *testing.T) {
 		"?search=%ff":                          "search",
 		"?search=" + strings.Repeat("a", 2049): "search",
 		"?tag=" + strings.Repeat("a", 65):      "tag",
+		"?externalId=":                         "externalId",
+		"?externalId=a%2Fb":                    "externalId",
+		"?after=x":                             "after",
+		"?after=&page=1":                       "after",
+		"?after=&total=1":                      "total",
+		"?after=&after=":                       "after",
 		"?page=%zz":                            "query",
 		"?page=0&limit=0&isActive=x&channel=&tag=a%0ab": "page,limit,isActive,tag,channel",
 	} {

@@ -23,6 +23,10 @@ type metrics struct {
 	events    *prometheus.CounterVec
 	changes   *prometheus.CounterVec
 	locked    prometheus.Counter
+
+	preconditionsFailed prometheus.Counter
+	idempotency         *prometheus.CounterVec
+	bulkOperations      *prometheus.CounterVec
 }
 
 func newMetrics(limiter *ratelimit.Limiter) *metrics {
@@ -61,6 +65,26 @@ func newMetrics(limiter *ratelimit.Limiter) *metrics {
 			Help: "Requests that got 503 because another transaction kept a lock that they needed.",
 		}),
 	}
+	m.preconditionsFailed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "deeplink_control_preconditions_failed_total",
+		Help: "Requests that got 412 because the link's ETag did not meet If-Match or If-None-Match.",
+	})
+	m.idempotency = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "deeplink_control_idempotency_total",
+		Help: "Writes with an Idempotency-Key: first (its response was stored), replayed, reused for another request (422), in_progress (409).",
+	}, []string{"result"})
+	for _, result := range []string{keyFirst, keyReplayed, keyReused, keyInProgress} {
+		m.idempotency.WithLabelValues(result)
+	}
+	m.bulkOperations = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "deeplink_control_bulk_operations_total",
+		Help: "Operations of bulk requests by op (unknown for a malformed one) and result: created, updated, unchanged, deleted or failed. An atomic request that fails counts as its failed operation.",
+	}, []string{"op", "result"})
+	for op, results := range bulkResults {
+		for _, result := range results {
+			m.bulkOperations.WithLabelValues(op, result)
+		}
+	}
 	// Every label starts at 0, because an alert on an increase must see the first one.
 	for _, surface := range surfaces {
 		m.refusals.WithLabelValues(surface.Name)
@@ -73,7 +97,8 @@ func newMetrics(limiter *ratelimit.Limiter) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.durations, m.inFlight, m.refusals, m.fallbacks, m.events, m.changes, m.locked}
+	return []prometheus.Collector{m.requests, m.durations, m.inFlight, m.refusals, m.fallbacks, m.events, m.changes, m.locked,
+		m.preconditionsFailed, m.idempotency, m.bulkOperations}
 }
 
 func (m *metrics) observe(route, method string, status int, took time.Duration) {

@@ -36,6 +36,10 @@ var portalRoutes = []struct {
 	{session.Admin, "POST", "/portal/api-keys/BOTH/regenerate", ``},
 	{session.Member, "POST", "/portal/links", `{}`},
 	{session.Member, "GET", "/portal/links", ``},
+	{session.Member, "POST", "/portal/links/bulk", `{}`},
+	{session.Member, "GET", "/portal/links/external/sku-none", ``},
+	{session.Member, "PUT", "/portal/links/external/sku-none", `{}`},
+	{session.Member, "DELETE", "/portal/links/external/sku-none", ``},
 	{session.Member, "GET", "/portal/links/" + nowhere, ``},
 	{session.Member, "PATCH", "/portal/links/" + nowhere, `{}`},
 	{session.Member, "DELETE", "/portal/links/" + nowhere, ``},
@@ -53,7 +57,7 @@ var portalRoutes = []struct {
 func TestTableOfPortalRoutesIsComplete(t *testing.T) {
 	t.Parallel()
 	var listed, served []string
-	pattern := strings.NewReplacer(nowhere, "{id}", "BOTH", "{tier}")
+	pattern := strings.NewReplacer(nowhere, "{id}", "BOTH", "{tier}", "sku-none", "{externalId}")
 	for _, route := range portalRoutes {
 		listed = append(listed, route.method+" "+pattern.Replace(route.path))
 	}

@@ -137,10 +137,15 @@ func portalTestCases(t *testing.T, w *testEnv) []testCase {
 		testCase{"chooseOrganization", bare.client(""), choose, `{}`, 501, nil},
 		testCase{"chooseOrganization", signedIn.client, choose, `{"externalId":"` + *o.ExternalID + `"}`, 200, own()},
 	)
-	unplanned = w.Tenant(catalog.Free) // the other one has a plan by the end
+	external := link(`{"path":"/external","externalId":"sku-1"}`)
+	link(`{"path":"/external","externalId":"sku-gone"}`)
+	linkTag := c.Do("GET", "/portal/links/"+external.ID, "").Header.Get("ETag")
+	all = append(all, writeCases("/portal", "portal", linkTag, c, external, as(full), as(unregistered))...)
+	unplanned = w.Tenant(catalog.Free) // the other organization has a plan in the end
 	w.Exec(`update organizations set plan = null where id = $1`, unplanned.ID)
 	member, visitor, noPlan := p.as(control, o, "billing"), control.visit("junk"), as(unplanned)
 	for operation, path := range map[string]string{
+		"portalWriteLinks": links + "/bulk", "portalGetExternalLink": links + "/external/none", "portalPutExternalLink": links + "/external/none", "portalDeleteExternalLink": links + "/external/none",
 		"showOrganization": "/portal/organization", "getAppConfig": "/portal/app-config", "putAppConfig": "/portal/app-config", "listKeys": "/portal/api-keys",
 		"regenerateKey": regenerate, "portalCreateLink": links, "portalListLinks": links, "portalGetLink": unknown, "portalUpdateLink": unknown,
 		"portalDeleteLink": unknown, "portalDrawLinkSVG": unknown + "/qr.svg", "portalDrawLinkPNG": unknown + "/qr.png", "listDomains": "/portal/domains",
@@ -263,7 +268,7 @@ func TestDocumentNamesTheCredentialOfEachOperation(t *testing.T) {
 			}
 		}
 	}
-	pattern := strings.NewReplacer(nowhere, "{id}", "BOTH", "{tier}")
+	pattern := strings.NewReplacer(nowhere, "{id}", "BOTH", "{tier}", "sku-none", "{externalId}")
 	for _, route := range portalRoutes {
 		operation := doc.Paths.Find(pattern.Replace(route.path)).GetOperation(route.method)
 		if !strings.HasPrefix(operation.Description, roles[route.least]) {

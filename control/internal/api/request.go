@@ -218,12 +218,21 @@ func (s *Server) strictPath(next http.Handler) http.Handler {
 		if r.URL.IsAbs() || r.URL.Host != "" {
 			return errAbsoluteTarget
 		}
-		if r.URL.Path != "/" && !isStrict(r.URL.EscapedPath()) {
+		if path := r.URL.EscapedPath(); r.URL.Path != "/" && !isStrict(path) && !endsInExternalID(path) {
 			return errNoRoute
 		}
 		next.ServeHTTP(x, r)
 		return nil
 	})
+}
+
+// endsInExternalID reports whether the path is that of a link by its external id, so that the route refuses "." and ".." with the other bad
+// values.
+func endsInExternalID(path string) bool {
+	folder, segment := path[:strings.LastIndexByte(path, '/')+1], path[strings.LastIndexByte(path, '/')+1:]
+	folded := strings.ToLower(segment)
+	return (folder == externalPrefix || folder == portalPrefix+externalPrefix) && segment != "" &&
+		!strings.Contains(folded, "%2f") && !strings.Contains(folded, "%5c")
 }
 
 // isStrict reports whether no segment of the path is empty, a dot segment, or contains an encoded slash.

@@ -75,7 +75,7 @@ type Page struct {
 
 // surfaces are the rate limits that control enforces.
 var surfaces = []ratelimit.Surface{
-	ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration,
+	ratelimit.LinkReads, ratelimit.LinkWrites, ratelimit.LinkBulk, ratelimit.SDKSession, ratelimit.SDKEvents, ratelimit.Portal, ratelimit.Regeneration,
 }
 
 // New returns a server. Close ends it.
@@ -118,15 +118,21 @@ func (s *Server) routes() []route {
 	writing := func(h orgHandler) handler {
 		return s.withKey(lookUpIn(s.Store), apikey.Server, ratelimit.LinkWrites, h)
 	}
+	writingMany := s.withKeyLimited(lookUpIn(s.Store), apikey.Server, s.bulkLimitedBy(ratelimit.LinkWrites), s.writeLinks)
+	memberWritingMany := s.withSessionLimited(session.Member, s.bulkLimitedBy(ratelimit.Portal), withPlan(s.writeLinks))
 	member := func(h orgHandler) handler { return s.withSession(session.Member, h) }
 	admin := func(h orgHandler) handler { return s.withSession(session.Admin, h) }
 	owner := func(h orgHandler) handler { return s.withSession(session.Owner, h) }
 	return []route{
 		{http.MethodPost, "/links", writing(s.createLink), false},
 		{http.MethodGet, "/links", reading(s.listLinks), false},
+		{http.MethodPost, "/links/bulk", writingMany, false},
 		{http.MethodGet, "/links/{id}", readingOne(s.getLink), false},
-		{http.MethodPatch, "/links/{id}", writing(s.updateLink), false},
-		{http.MethodDelete, "/links/{id}", writing(s.deleteLink), false},
+		{http.MethodPatch, "/links/{id}", exceptBulk(writing(s.updateLink)), false},
+		{http.MethodDelete, "/links/{id}", exceptBulk(writing(s.deleteLink)), false},
+		{http.MethodGet, "/links/external/{externalId}", reading(s.getExternalLink), false},
+		{http.MethodPut, "/links/external/{externalId}", writing(s.putExternalLink), false},
+		{http.MethodDelete, "/links/external/{externalId}", writing(s.deleteExternalLink), false},
 		{http.MethodGet, "/links/{id}/qr.svg", readingOne(s.drawLink(svgFormat)), false},
 		{http.MethodGet, "/links/{id}/qr.png", readingOne(s.drawLink(pngFormat)), false},
 
@@ -144,9 +150,13 @@ func (s *Server) routes() []route {
 		{http.MethodPost, "/portal/api-keys/{tier}/regenerate", admin(withRequirement(requireAPIAccess, s.regenerateKey)), false},
 		{http.MethodPost, "/portal/links", member(withPlan(s.createLink)), false},
 		{http.MethodGet, "/portal/links", member(withPlan(s.listLinks)), false},
+		{http.MethodPost, "/portal/links/bulk", memberWritingMany, false},
 		{http.MethodGet, "/portal/links/{id}", member(withPlan(s.getLink)), false},
-		{http.MethodPatch, "/portal/links/{id}", member(withPlan(s.updateLink)), false},
-		{http.MethodDelete, "/portal/links/{id}", member(withPlan(s.deleteLink)), false},
+		{http.MethodPatch, "/portal/links/{id}", exceptBulk(member(withPlan(s.updateLink))), false},
+		{http.MethodDelete, "/portal/links/{id}", exceptBulk(member(withPlan(s.deleteLink))), false},
+		{http.MethodGet, "/portal/links/external/{externalId}", member(withPlan(s.getExternalLink)), false},
+		{http.MethodPut, "/portal/links/external/{externalId}", member(withPlan(s.putExternalLink)), false},
+		{http.MethodDelete, "/portal/links/external/{externalId}", member(withPlan(s.deleteExternalLink)), false},
 		{http.MethodGet, "/portal/links/{id}/qr.svg", member(withPlan(s.drawLink(svgFormat))), false},
 		{http.MethodGet, "/portal/links/{id}/qr.png", member(withPlan(s.drawLink(pngFormat))), false},
 		{http.MethodGet, "/portal/domains", member(withPlan(s.listDomains)), false},

@@ -87,6 +87,9 @@ func TestEveryKindOfWriteOutlivesItsClient(t *testing.T) {
 		{"POST /links", "/links", `{"path":"/new"}`, `select count(*) = 2 from links where organization_id = $1`},
 		{"PATCH /links/{id}", "/links/{link}", `{"title":"new"}`, `select exists (select from links where organization_id = $1 and title = 'new')`},
 		{"DELETE /links/{id}", "/links/{link}", ``, `select not exists (select from links where organization_id = $1)`},
+		{"PUT /links/external/{externalId}", "/links/external/new", `{"path":"/new"}`, `select exists (select from links where organization_id = $1 and external_id = 'new')`},
+		{"DELETE /links/external/{externalId}", "/links/external/old", ``, `select not exists (select from links where organization_id = $1)`},
+		{"POST /links/bulk", "/links/bulk", `{"operations":[{"op":"create","link":{"path":"/new"}}]}`, `select count(*) = 2 from links where organization_id = $1`},
 		{"PUT /portal/plan", "/portal/plan", `{"plan":"free"}`, `select plan = 'free' from organizations where id = $1`},
 		{"PUT /portal/app-config", "/portal/app-config", `{"fallbackUrl":"https://example.com/new"}`,
 			`select fallback_url = 'https://example.com/new' from app_configs where organization_id = $1`},
@@ -102,7 +105,7 @@ func TestEveryKindOfWriteOutlivesItsClient(t *testing.T) {
 			`select exists (select from events where organization_id = $1 and name = 'new')`},
 	}
 	// The portal serves links with the same handlers.
-	for _, write := range writes[:3] {
+	for _, write := range writes[:6] {
 		write.pattern, write.path = strings.Replace(write.pattern, " ", " /portal", 1), "/portal"+write.path
 		writes = append(writes, write)
 	}
@@ -123,7 +126,7 @@ func TestEveryKindOfWriteOutlivesItsClient(t *testing.T) {
 		t.Run(write.pattern, func(t *testing.T) {
 			p := p.in(t)
 			organization := w.Tenant(catalog.Scale)
-			link := p.client(*organization.ServerKey).CreateLink(`{"path":"/a"}`)
+			link := p.client(*organization.ServerKey).CreateLink(`{"path":"/a","externalId":"old"}`)
 			phone := p.client(*organization.ClientKey)
 			session := sdk[sessionResponse](phone, "/sdk/session", `{"deviceId":"phone"}`)
 			sdk[identityResponse](phone, "/sdk/identity", `{"deviceId":"phone","userId":"ann"}`)

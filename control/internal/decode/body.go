@@ -38,21 +38,26 @@ func CheckJSON(body []byte) error { return strictjson.Check(body, MaxDepth) }
 // Body returns the body of a request, which must have one of the media types and at most MaxBody bytes. It does not check that the body is
 // JSON.
 func Body(r *http.Request, mediaTypes ...string) ([]byte, error) {
+	return BodyWithin(r, MaxBody, mediaTypes...)
+}
+
+// BodyWithin is Body with another bound in bytes.
+func BodyWithin(r *http.Request, bound int64, mediaTypes ...string) ([]byte, error) {
 	// A request with neither a body nor a type gets the error that its JSON is missing.
 	nothing := r.ContentLength == 0 && r.Header.Get("Content-Type") == ""
 	if !nothing && !isMedia(r.Header, mediaTypes) {
 		return nil, ErrMediaType
 	}
-	if r.ContentLength > MaxBody {
+	if r.ContentLength > bound {
 		return nil, ErrTooLarge
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, bound+1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, ErrTimeout
 	case err != nil:
 		return nil, ErrUnreadable
-	case len(body) > MaxBody:
+	case int64(len(body)) > bound:
 		return nil, ErrTooLarge
 	}
 	return body, nil

@@ -37,6 +37,12 @@ func (q *Query) value(name string) (value string, ok bool) {
 	}
 }
 
+// Value returns a parameter as it is, empty when it is absent.
+func (q *Query) Value(name string) (value string, ok bool) { return q.value(name) }
+
+// Has reports whether a parameter was sent, even twice.
+func (q *Query) Has(name string) bool { return len(q.values[name]) > 0 }
+
 // Integer returns a whole number that is written as digits, or unset when it is absent.
 func (q *Query) Integer(name string, unset, least, most int) int {
 	value, ok := q.value(name)

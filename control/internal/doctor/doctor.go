@@ -69,6 +69,7 @@ func Examine(ctx context.Context, s *store.Store, options Options) Examination {
 		d.triggers()
 		d.partitions()
 		d.auditPartitions()
+		d.idempotencyKeys()
 		d.transactions()
 		d.edges()
 	}

@@ -55,6 +55,26 @@ func (d *examiner) auditPartitions() {
 	}
 }
 
+// overduePurge is how late the purge of a stored response may be. It runs every minute.
+const overduePurge = time.Hour
+
+// idempotencyKeys checks that control deletes stored responses that no longer count.
+func (d *examiner) idempotencyKeys() {
+	const check = "idempotency keys"
+	ctx, cancel := d.bounded()
+	defer cancel()
+	overdue, err := d.store.IdempotencyPurgeOverdue(ctx)
+	switch {
+	case err != nil:
+		d.fails(check, err)
+	case overdue > overduePurge:
+		d.add(Warning, check, fmt.Sprintf("the purge of stored responses is %v overdue", overdue.Round(time.Minute)),
+			"check that a control serves, and its log for failed purges")
+	default:
+		d.ok(check, "none is stored for much longer than a day")
+	}
+}
+
 // transactions looks for long transactions in all databases of the server.
 func (d *examiner) transactions() {
 	const check = "transactions"

@@ -66,7 +66,7 @@ type purgeJob struct {
 // newJobs returns the jobs with new cursors.
 func (p *Purger) newJobs() []*purgeJob {
 	var changes, deleted, audit, devices, identities store.Sweep
-	var redemptions, sessions, ids store.Cursor
+	var redemptions, sessions, ids, keys store.Cursor
 	return []*purgeJob{
 		{name: "changes", budget: 15 * time.Second, step: p.finished(func(ctx context.Context, point feed.Point) (store.Purged, error) {
 			return p.store.PurgeChanges(ctx, &changes, point)
@@ -76,6 +76,9 @@ func (p *Purger) newJobs() []*purgeJob {
 		})},
 		{name: "redemptions", budget: 5 * time.Second, step: func(ctx context.Context) (store.Purged, error) {
 			return p.store.PurgeRedemptions(ctx, &redemptions)
+		}},
+		{name: "idempotencyKeys", budget: 10 * time.Second, step: func(ctx context.Context) (store.Purged, error) {
+			return p.store.PurgeIdempotencyKeys(ctx, &keys)
 		}},
 		{name: "audit", budget: 5 * time.Second, step: func(ctx context.Context) (store.Purged, error) {
 			return p.store.PurgeAuditLog(ctx)

@@ -97,6 +97,21 @@ func (f fixture) writes() map[string]func(store.Actor) error {
 			_, err := f.store.DeleteLink(ctx, a, org.ID, store.Unconditional, link.ID)
 			return err
 		},
+		"WriteLink": func(a store.Actor) error {
+			key := &store.IdempotencyKey{Scope: [32]byte{1}}
+			_, err := f.store.WriteLink(ctx, a, store.Write{OrganizationID: org.ID, Require: store.Unconditional, Key: key},
+				store.Operation{Kind: store.CreateLink, Link: catalog.Link{Path: "x"}}, func(catalog.LinkWithDomain, store.Result) (store.Response, error) {
+					return store.Response{Status: 201, Body: []byte("{}")}, nil
+				})
+			return err
+		},
+		"WriteLinks": func(a store.Actor) error {
+			_, _, err := f.store.WriteLinks(ctx, a, store.Write{OrganizationID: org.ID, Require: store.Unconditional},
+				[]store.BulkOperation{{Operation: store.Operation{Kind: store.CreateLink, Link: catalog.Link{Path: "x"}}}}, false, func([]store.BulkOutcome) (store.Response, error) {
+					return store.Response{Status: 200, Body: []byte("{}")}, nil
+				})
+			return err
+		},
 		"DeleteOldLinks": func(a store.Actor) error {
 			_, _, err := f.store.DeleteOldLinks(ctx, a, org.ID, time.Minute)
 			return err
@@ -250,8 +265,8 @@ func TestSQLThatChangesTheCatalogNeedsAnActor(t *testing.T) {
 			}
 		}
 	}
-	if fmt.Sprint(made) != "[write]" {
-		t.Errorf("transactions that write begin in %v, expected only in write, which takes an Actor", made)
+	if fmt.Sprint(made) != "[transact]" {
+		t.Errorf("transactions that write begin in %v, expected only in transact, which takes an Actor", made)
 	}
 }
 

@@ -21,10 +21,15 @@ var (
 	ErrOrgKeyTaken      = errors.New("organization key already used")
 	ErrExternalIDTaken  = errors.New("external id already used")
 	ErrHostTaken        = errors.New("host already used")
-	ErrHostOwned        = errors.New("another organization has the host, and its TXT record is present")
-	ErrDomainInUse      = errors.New("domain still has links")
-	ErrDomainDefault    = errors.New("the default domain cannot be deleted")
-	ErrDomainQuota      = errors.New("custom domain quota exceeded")
+	// ErrLinkExternalIDTaken: another link of the organization has the external id.
+	ErrLinkExternalIDTaken = errors.New("external id already used by a link of the organization")
+	// ErrKeyReused: an earlier request with the same idempotency key was another one. ErrKeyInProgress: such a request is still running.
+	ErrKeyReused     = errors.New("idempotency key already used for another request")
+	ErrKeyInProgress = errors.New("request with the idempotency key still running")
+	ErrHostOwned     = errors.New("another organization has the host, and its TXT record is present")
+	ErrDomainInUse   = errors.New("domain still has links")
+	ErrDomainDefault = errors.New("the default domain cannot be deleted")
+	ErrDomainQuota   = errors.New("custom domain quota exceeded")
 	// ErrNoActor is wrapped by every write with the zero Actor, which is a defect of the caller.
 	ErrNoActor = errors.New("change without an actor")
 	// ErrBusy is wrapped by calls that timed out waiting for a place in the share of their organization or device. They had no effect.
@@ -39,6 +44,7 @@ var (
 // constraints maps constraints to the errors of their violations.
 var constraints = map[string]error{
 	"links_short_code":                     ErrShortCodeTaken,
+	"links_external_id":                    ErrLinkExternalIDTaken,
 	"links_organization_id_domain_id_fkey": ErrDomainNotFound,
 	"organizations_org_key_key":            ErrOrgKeyTaken,
 	"organizations_external_id_key":        ErrExternalIDTaken,
@@ -102,7 +108,8 @@ func translate(what string, err error) error {
 	}
 	switch err {
 	case ErrNotFound, ErrDomainNotFound, ErrShortCodeTaken, ErrQuotaExceeded, ErrAppConfigMissing, ErrHostTaken, ErrDomainInUse,
-		ErrDomainDefault, ErrDomainQuota, ErrRenewing, ErrOrganizationNotFound, ErrLinkInvalid:
+		ErrDomainDefault, ErrDomainQuota, ErrRenewing, ErrOrganizationNotFound, ErrLinkInvalid,
+		ErrLinkExternalIDTaken, ErrKeyReused:
 		return err
 	}
 	if postgres.Code(err) == postgres.LockNotAvailable {

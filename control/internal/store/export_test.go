@@ -36,6 +36,7 @@ const ByIndex = byIndexSQL
 var PurgeStatements = map[string]string{
 	"changes": purgeChangesSQL, "deleted_links": purgeDeletedLinksSQL, "devices": purgeDevicesSQL, "identities": purgeIdentitiesSQL,
 	"sessions": purgeSessionsSQL, "event_ids": purgeEventIDsSQL, "match_redemptions": purgeRedemptionsSQL,
+	"idempotency_keys": purgeIdempotencyKeysSQL,
 }
 
 // ErasedRows is how many rows a statement of a deletion reads.

@@ -20,8 +20,8 @@ func (s *Store) scanLink(row pgx.Row) (l catalog.LinkWithDomain, changedXID uint
 	var host *string
 	err = row.Scan(&l.ID, &l.OrganizationID, &l.DomainID, &l.ShortCode, &l.Path, &l.Channel, &l.UTMSource, &l.UTMMedium,
 		&l.UTMCampaign, &l.UTMTerm, &l.UTMContent, &l.FallbackURL, &og.Title, &og.Description, &og.ImageURL, &l.Title, &l.Tags,
-		&expiry, &l.TemplateID, &params, &l.IsActive, &l.CreatedAt.Time, &l.UpdatedAt.Time, &changedXID, &orgKey, &host,
-		&l.Domain.Status, &l.Domain.CreatedAt.Time)
+		&expiry, &l.TemplateID, &params, &l.IsActive, &l.ExternalID, &l.Version, &l.CreatedAt.Time, &l.UpdatedAt.Time, &changedXID, &orgKey,
+		&host, &l.Domain.Status, &l.Domain.CreatedAt.Time)
 	if err != nil {
 		return catalog.LinkWithDomain{}, 0, err
 	}
@@ -66,13 +66,22 @@ func linkArguments(l catalog.Link) []any {
 		expiry = &l.Expiry.Time
 	}
 	return []any{l.DomainID, l.ShortCode, l.Path, l.Channel, l.UTMSource, l.UTMMedium, l.UTMCampaign, l.UTMTerm, l.UTMContent,
-		l.FallbackURL, og.Title, og.Description, og.ImageURL, l.Title, l.Tags, expiry, l.TemplateID, []byte(l.Params), l.IsActive}
+		l.FallbackURL, og.Title, og.Description, og.ImageURL, l.Title, l.Tags, expiry, l.TemplateID, []byte(l.Params), l.IsActive, l.ExternalID}
 }
 
 // Link returns the link. After ErrNotFound see [Store.Deleted].
 func (s *Store) Link(ctx context.Context, orgID, id string) (l catalog.LinkWithDomain, err error) {
 	err = retry("read a link", func() error {
 		l, _, err = s.scanLink(s.pool.QueryRow(ctx, linkSQL, orgID, id))
+		return err
+	})
+	return l, err
+}
+
+// LinkByExternalID is [Store.Link] by external id. After ErrNotFound see [Store.DeletedLink].
+func (s *Store) LinkByExternalID(ctx context.Context, orgID, externalID string) (l catalog.LinkWithDomain, err error) {
+	err = retry("read a link", func() error {
+		l, _, err = s.scanLink(s.pool.QueryRow(ctx, linkByExternalIDSQL, orgID, externalID))
 		return err
 	})
 	return l, err
@@ -95,35 +104,20 @@ func (s *Store) Deleted(ctx context.Context, orgID, id string) (c feed.Change, e
 	return c, err
 }
 
-// DeleteLink deletes the link permanently and frees its code. Errors: that of require, and ErrNotFound, after which see
-// [Store.Deleted].
-func (s *Store) DeleteLink(ctx context.Context, actor Actor, orgID string, require Requirement, id string) (feed.Change, error) {
-	var changed feed.Change
-	err := s.write(ctx, actor, orgID, "delete a link", func(tx *transaction) error {
-		deleted := catalog.Link{ID: id, OrganizationID: orgID}
-		var locked lockedLinks
-		var found bool
-		var look, last pgx.Batch
-		locked.queue(&look, orgID)
-		look.Queue(lockLinkCodeSQL, orgID, id).QueryRow(scanIfFound(&found, &deleted.ShortCode))
-		if err := tx.SendBatch(ctx, &look).Close(); err != nil {
-			return err
-		}
-		if err := require(locked.organization); err != nil {
-			return err
-		}
-		if !found {
-			return ErrNotFound
-		}
-		last.Queue(deleteLinkSQL, orgID, id)
-		var err error
-		changed, err = tx.finishBatch(ctx, &last, linkEntry(LinkDeleted, deleted, nil))
-		return err
+// DeletedLink is [Store.Deleted] for either id. There may have been several links with an external id, so that change has no id, and a wait
+// for it is one for all of them.
+func (s *Store) DeletedLink(ctx context.Context, orgID string, link LinkRef) (c feed.Change, err error) {
+	if link.ExternalID == "" {
+		return s.Deleted(ctx, orgID, link.ID)
+	}
+	var last *uint64
+	err = retry("read a deletion", func() error {
+		return s.pool.QueryRow(ctx, deletedByExternalIDSQL, orgID, link.ExternalID).Scan(&last)
 	})
-	if err != nil {
+	if err != nil || last == nil {
 		return feed.Change{}, err
 	}
-	return changed, nil
+	return feed.Change{XID: *last}, nil
 }
 
 // DeleteOldLinks deletes the links of the organization that are older than age by the clock of Postgres, and returns their number. Error:

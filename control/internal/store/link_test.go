@@ -32,7 +32,7 @@ func TestCreatedLinkIsReadBackUnchanged(t *testing.T) {
 
 	expected := read(t, fullBody)
 	expected.ID, expected.CreatedAt, expected.UpdatedAt = created.ID, created.CreatedAt, created.UpdatedAt
-	expected.OrganizationID = org.ID
+	expected.OrganizationID, expected.Version = org.ID, 1
 	expected.DomainID = one[string](f, `select id::text from domains where organization_id = $1 and host is null`, org.ID)
 	expected.URL = linkBase + "/" + org.OrgKey + "/Spring-Sale"
 	if diff := cmp.Diff(expected, created); diff != "" {
@@ -70,7 +70,7 @@ func TestLinkWithOnlyAPathHasGeneratedCodeAndNulls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expected := fmt.Sprintf(`{"id":%q,"organizationId":%q,"domainId":%q,"shortCode":%q,"url":%q,"path":"x","channel":null,`+
+	expected := fmt.Sprintf(`{"id":%q,"organizationId":%q,"domainId":%q,"shortCode":%q,"url":%q,"externalId":null,"path":"x","channel":null,`+
 		`"utmSource":null,"utmMedium":null,"utmCampaign":null,"utmTerm":null,"utmContent":null,"fallbackUrl":null,"og":null,"title":null,`+
 		`"tags":null,"expiry":null,"templateId":null,"params":null,"isActive":true,"createdAt":%q,"updatedAt":%q}`,
 		created.ID, org.ID, created.DomainID, created.ShortCode, linkBase+"/"+org.OrgKey+"/"+created.ShortCode,

@@ -2,13 +2,12 @@ package store
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"deeplink/shared/catalog"
-	"deeplink/shared/feed"
 )
 
 // lockForImport is lockLinks for a transaction that creates many links. It returns ErrAppConfigMissing when the organization has not registered
@@ -30,88 +29,95 @@ func lockForImport(ctx context.Context, tx *transaction, orgID string, require R
 	return locked, nil
 }
 
-// generatedCodes bounds the number of attempts to generate a free code. With a million links one code in 850,000 is taken.
-const generatedCodes = 8
-
-// CreateLink creates a link of the organization from the fields that catalog.ReadLink read, and returns its row with URL. It checks in this
-// order: ErrNotFound when the organization does not exist, require, ErrAppConfigMissing, ErrDomainNotFound, ErrQuotaExceeded,
-// ErrShortCodeTaken. The quota is that of the organization's plan under the lock.
-func (s *Store) CreateLink(
-	ctx context.Context, actor Actor, orgID string, require Requirement, l catalog.Link,
-) (created catalog.Link, changed feed.Change, err error) {
-	custom := l.ShortCode != ""
-	for range generatedCodes {
-		if !custom {
-			l.ShortCode = catalog.GenerateCode()
-		}
-		if created, changed, err = s.createLink(ctx, actor, orgID, require, l); custom || !errors.Is(err, ErrShortCodeTaken) {
-			break
-		}
-	}
-	if err != nil {
-		return catalog.Link{}, feed.Change{}, err
-	}
-	return created, changed, nil
+// target is the domain that a link is to be on, as far as it was found.
+type targetDomain struct {
+	found  bool
+	host   *string
+	domain catalog.Domain // with id, status and time
 }
 
-// createLink creates a link with a given code in two round trips: one locks and checks, one writes and commits.
-func (s *Store) createLink(
-	ctx context.Context, actor Actor, orgID string, require Requirement, l catalog.Link,
-) (created catalog.Link, changed feed.Change, err error) {
+// queue reads the domain with the id in the batch; an empty id is the default domain.
+func (d *targetDomain) queue(batch *pgx.Batch, orgID, id string) {
+	batch.Queue(targetDomainSQL, orgID, orNull(id)).QueryRow(scanIfFound(&d.found, &d.domain.ID, &d.host, &d.domain.Status, &d.domain.CreatedAt.Time))
+}
+
+// newLinkChecks is what a create must know besides lockedLinks.
+type newLinkChecks struct {
+	registered, codeTaken, externalIDTaken bool
+	target                                 targetDomain
+	now                                    time.Time
+}
+
+// check returns the first reason why the link cannot be created.
+func (c *newLinkChecks) check(locked lockedLinks) error {
+	switch {
+	case !c.registered:
+		return ErrAppConfigMissing
+	case !c.target.found:
+		return ErrDomainNotFound
+	case locked.full(0):
+		return ErrQuotaExceeded
+	case c.codeTaken:
+		return ErrShortCodeTaken
+	case c.externalIDTaken:
+		return ErrLinkExternalIDTaken
+	}
+	return nil
+}
+
+// queueNow reads the time that the columns of a new row get: now() does not change within a transaction.
+func (c *newLinkChecks) queueNow(batch *pgx.Batch) {
+	batch.Queue(nowSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&c.now) })
+}
+
+// createLink creates a link in two round trips: one locks and checks, one writes and commits. code is that of a link without one.
+func (s *Store) createLink(ctx context.Context, tx *transaction, w Write, o Operation, code string, render Render, out *Written) error {
+	l := o.Link
+	if code != "" {
+		l.ShortCode = code
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
-		return created, changed, err
-	}
-	l.ID, l.OrganizationID = id.String(), orgID
-	err = s.write(ctx, actor, orgID, "create a link", func(tx *transaction) error {
-		created = l
-		orgKey, host, err := lockForCreate(ctx, tx, require, &created)
-		if err != nil {
-			return err
-		}
-		created.URL = catalog.ShortURL(s.linkBase, orgKey, host, created.ShortCode)
-		changed, err = insertLink(ctx, tx, &created)
 		return err
+	}
+	l.ID, l.OrganizationID = id.String(), w.OrganizationID
+	var checks newLinkChecks
+	locked, repeated, err := start(ctx, tx, w, true, out, func(batch *pgx.Batch) {
+		checks.queueNow(batch)
+		batch.Queue(appConfigRegisteredSQL, l.OrganizationID).QueryRow(func(row pgx.Row) error { return row.Scan(&checks.registered) })
+		checks.target.queue(batch, l.OrganizationID, l.DomainID)
+		batch.Queue(codeTakenSQL, l.OrganizationID, l.ShortCode, l.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&checks.codeTaken) })
+		if l.ExternalID != nil {
+			batch.Queue(externalIDTakenSQL, l.OrganizationID, *l.ExternalID, l.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&checks.externalIDTaken) })
+		}
 	})
-	return created, changed, err
+	if err != nil || repeated {
+		return err
+	}
+	if err := checks.check(locked); err != nil {
+		return err
+	}
+	return s.insertLink(ctx, tx, w, s.created(l, locked.organization, checks.target, checks.now), render, out)
 }
 
-// lockForCreate begins a transaction that creates one link: it locks the organization's links as lockForImport does, and checks the quota, the
-// link's domain and its code, in one round trip. It sets DomainID of the link.
-func lockForCreate(ctx context.Context, tx *transaction, require Requirement, l *catalog.Link) (orgKey, host string, err error) {
-	var locked lockedLinks
-	var registered, found, taken bool
-	var domainHost *string
-	var batch pgx.Batch
-	locked.queue(&batch, l.OrganizationID)
-	batch.Queue(appConfigRegisteredSQL, l.OrganizationID).QueryRow(func(row pgx.Row) error { return row.Scan(&registered) })
-	batch.Queue(targetDomainSQL, l.OrganizationID, orNull(l.DomainID)).QueryRow(scanIfFound(&found, &l.DomainID, &domainHost))
-	batch.Queue(codeTakenSQL, l.OrganizationID, l.ShortCode, l.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&taken) })
-	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return "", "", err
-	}
-	if err := require(locked.organization); err != nil {
-		return "", "", err
-	}
-	switch {
-	case !registered:
-		return "", "", ErrAppConfigMissing
-	case !found:
-		return "", "", ErrDomainNotFound
-	case locked.full(0):
-		return "", "", ErrQuotaExceeded
-	case taken:
-		return "", "", ErrShortCodeTaken
-	}
-	return locked.organization.OrgKey, deref(domainHost), nil
+// created returns the new link as it will be read.
+func (s *Store) created(l catalog.Link, organization catalog.Organization, target targetDomain, now time.Time) catalog.LinkWithDomain {
+	l.DomainID, l.Version = target.domain.ID, 1
+	l.CreatedAt.Time, l.UpdatedAt.Time = now, now
+	l.URL = catalog.ShortURL(s.linkBase, organization.OrgKey, deref(target.host), l.ShortCode)
+	return catalog.LinkWithDomain{Link: l, Domain: s.domain(l.DomainID, target.host, target.domain)}
 }
 
-// insertLink writes the link, sets its times, and finishes the transaction, in one round trip.
-func insertLink(ctx context.Context, tx *transaction, l *catalog.Link) (changed feed.Change, err error) {
+// insertLink writes the link and finishes the transaction, in one round trip.
+func (s *Store) insertLink(ctx context.Context, tx *transaction, w Write, l catalog.LinkWithDomain, render Render, out *Written) error {
+	response, err := render(l, Created)
+	if err != nil {
+		return err
+	}
+	out.IsCreate = true
 	var batch pgx.Batch
-	arguments := append([]any{l.ID, l.OrganizationID}, linkArguments(*l)...)
-	batch.Queue(insertLinkSQL, arguments...).QueryRow(func(row pgx.Row) error { return row.Scan(&l.CreatedAt.Time, &l.UpdatedAt.Time) })
-	return tx.finishBatch(ctx, &batch, linkEntry(LinkCreated, *l, nil))
+	batch.Queue(insertLinkSQL, append([]any{l.ID, l.OrganizationID}, linkArguments(l.Link)...)...)
+	return out.finish(ctx, tx, w, &batch, linkEntry(LinkCreated, l.Link, nil), response)
 }
 
 func terms(org catalog.Organization) catalog.Terms {

@@ -23,7 +23,7 @@ type LinkFilter struct {
 	// Search must be part of the title, path or short code, without regard to case.
 	Search string
 	// Tag, Channel and DomainID (a UUID) must be equal.
-	Tag, Channel, DomainID string
+	Tag, Channel, DomainID, ExternalID string
 }
 
 // Links returns a page of the links that match, the newest first, and the total number of matches, both from one snapshot. A page past the
@@ -105,6 +105,9 @@ func newListing(orgID string, f LinkFilter, rare string) listing {
 	if f.DomainID != "" {
 		l.match(`l.domain_id = $n`, f.DomainID)
 	}
+	if f.ExternalID != "" {
+		l.match(`l.external_id = $n`, f.ExternalID)
+	}
 	return l
 }
 
@@ -132,8 +135,12 @@ const farAway = 10_000
 // skip returns the offset of the page. It may overflow for a page far past the end, which Links rejects before it uses the offset.
 func (f LinkFilter) skip() int64 { return int64(f.Page-1) * int64(f.Limit) }
 
-// long reports whether the list may read very many links.
+// long reports whether the list may read very many links. An external id is that of one link at most.
 func (f LinkFilter) long() bool {
+	return f.ExternalID == "" && f.readsMany()
+}
+
+func (f LinkFilter) readsMany() bool {
 	return f.IsActive != nil || f.Search+f.Tag+f.Channel+f.DomainID != "" || f.skip() > farAway
 }
 

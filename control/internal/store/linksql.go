@@ -8,14 +8,19 @@ package store
 const linkColumns = `
 	l.id, l.organization_id, l.domain_id, l.short_code, l.path, l.channel, l.utm_source, l.utm_medium, l.utm_campaign, l.utm_term,
 	l.utm_content, l.fallback_url, l.og_title, l.og_description, l.og_image_url, l.title, l.tags, l.expiry, l.template_id, l.params,
-	l.is_active, l.created_at, l.updated_at, l.changed_xid, o.org_key, d.host, d.status, d.created_at`
+	l.is_active, l.external_id, l.version, l.created_at, l.updated_at, l.changed_xid, o.org_key, d.host, d.status, d.created_at`
 
 const linkTables = `
 	links l join organizations o on o.id = l.organization_id join domains d on d.id = l.domain_id`
 
 const linkSQL = `select ` + linkColumns + ` from ` + linkTables + ` where l.organization_id = $1 and l.id = $2`
 
-const lockLinkSQL = linkSQL + ` for no key update of l`
+const linkByExternalIDSQL = `select ` + linkColumns + ` from ` + linkTables + ` where l.organization_id = $1 and l.external_id = $2`
+
+const (
+	lockLinkSQL             = linkSQL + ` for no key update of l`
+	lockLinkByExternalIDSQL = linkByExternalIDSQL + ` for no key update of l`
+)
 
 const linkAtSQL = `select ` + linkColumns + ` from ` + linkTables + ` where l.organization_id = $1 and lower(l.short_code) = $2 and `
 
@@ -24,7 +29,15 @@ const (
 	linkOnCustomDomainSQL = linkAtSQL + `d.host = $3 and d.status = 'verified'`
 )
 
-const lockLinkCodeSQL = `select short_code from links where organization_id = $1 and id = $2 for update`
+// doomedLinkColumns are what a delete must know of a link.
+const doomedLinkColumns = `l.id, l.short_code, l.version, l.domain_id, d.host, d.status`
+
+const (
+	lockDoomedLinkSQL = `select ` + doomedLinkColumns + ` from links l join domains d on d.id = l.domain_id
+		where l.organization_id = $1 and l.id = $2 for update of l`
+	lockDoomedLinkByExternalIDSQL = `select ` + doomedLinkColumns + ` from links l join domains d on d.id = l.domain_id
+		where l.organization_id = $1 and l.external_id = $2 for update of l`
+)
 
 // linkChangeSQL returns the last transaction that changed what edges serve of a link, and its change.
 const linkChangeSQL = `select (select changed_xid from links where organization_id = $1 and id = $2),` + changeRows + `
@@ -34,16 +47,24 @@ const linkChangeSQL = `select (select changed_xid from links where organization_
 const insertLinkSQL = `
 	insert into links (id, organization_id, domain_id, short_code, path, channel, utm_source, utm_medium, utm_campaign, utm_term,
 	                   utm_content, fallback_url, og_title, og_description, og_image_url, title, tags, expiry, template_id, params,
-	                   is_active)
-	values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
-	returning created_at, updated_at`
+	                   is_active, external_id)
+	values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)`
+
+// nowSQL is the time of the transaction, as created_at and updated_at of a new link have it.
+const nowSQL = `select now()::timestamptz(3)`
 
 const updateLinkSQL = `
 	update links
 	set domain_id = $3, short_code = $4, path = $5, channel = $6, utm_source = $7, utm_medium = $8, utm_campaign = $9, utm_term = $10,
 	    utm_content = $11, fallback_url = $12, og_title = $13, og_description = $14, og_image_url = $15, title = $16, tags = $17,
-	    expiry = $18, template_id = $19, params = $20, is_active = $21
+	    expiry = $18, template_id = $19, params = $20, is_active = $21, external_id = $22
 	where organization_id = $1 and id = $2`
+
+// returningSQL is added to updateLinkSQL to read what triggers set.
+const returningSQL = ` returning version, updated_at, changed_xid`
+
+// deleteLinksSQL is deleteLinkSQL for several links.
+const deleteLinksSQL = `delete from links where organization_id = $1 and id = any ($2::uuid[])`
 
 const deleteLinkSQL = `delete from links where organization_id = $1 and id = $2`
 
@@ -51,8 +72,29 @@ const deleteOldLinksSQL = `
 	delete from links where organization_id = $1 and created_at < now() - $2::interval returning id, organization_id, short_code`
 
 const targetDomainSQL = `
-	select d.id, d.host from domains d
+	select d.id, d.host, d.status, d.created_at from domains d
 	where d.organization_id = $1 and case when $2::uuid is null then d.host is null else d.id = $2 end`
+
+// targetDomainsSQL has the columns of targetDomainSQL.
+const targetDomainsSQL = `select d.id, d.host, d.status, d.created_at from domains d where d.organization_id = $1`
+
+// lockNamedLinksSQL locks and reads the links with the ids and those with the external ids.
+const lockNamedLinksSQL = `
+	select ` + linkColumns + ` from ` + linkTables + `
+	where l.organization_id = $1 and l.id = any (array(
+		select i.id from links i where i.organization_id = $1 and i.id = any ($2::uuid[])
+		union
+		select e.id from links e where e.organization_id = $1 and e.external_id = any ($3::text[])))
+	order by l.id for no key update of l`
+
+// codeOwnersSQL returns which links have the codes, in lower case.
+const codeOwnersSQL = `select lower(l.short_code), l.id from links l where l.organization_id = $1 and lower(l.short_code) = any ($2::text[])`
+
+// deletedLinksSQL returns the deletions of the links with the ids and of those with the external ids.
+const deletedLinksSQL = `
+	select xid from deleted_links where organization_id = $1 and id = any ($2::uuid[])
+	union
+	select xid from deleted_links where organization_id = $1 and external_id = any ($3::text[])`
 
 const appConfigRegisteredSQL = `
 	select exists (select from app_configs a where a.organization_id = $1
@@ -64,10 +106,23 @@ const appConfigRegisteredSQL = `
 const codeTakenSQL = `
 	select exists (select from links l where l.organization_id = $1 and lower(l.short_code) = lower($2) and l.id <> $3)`
 
+// externalIDTakenSQL checks whether a link other than $3 has the external id, as codeTakenSQL does for codes.
+const externalIDTakenSQL = `
+	select exists (select from links l where l.organization_id = $1 and l.external_id = $2 and l.id <> $3)`
+
+// codeTakenByOtherSQL checks whether a link without the external id $3 has the code.
+const codeTakenByOtherSQL = `
+	select exists (select from links l where l.organization_id = $1 and lower(l.short_code) = lower($2) and l.external_id is distinct from $3)`
+
+const externalIDsTakenSQL = `select l.external_id from links l where l.organization_id = $1 and l.external_id = any ($2::text[])`
+
 const withCodesSQL = `
 	select ` + linkColumns + ` from ` + linkTables + ` where l.organization_id = $1 and lower(l.short_code) = any ($2)`
 
 const deletedSQL = `select xid from deleted_links where organization_id = $1 and id = $2`
+
+// deletedByExternalIDSQL returns the last deletion of a link with the external id.
+const deletedByExternalIDSQL = `select max(xid) from deleted_links where organization_id = $1 and external_id = $2`
 
 // usageSQL is the number of links of an organization. Triggers update link_usage in the transactions that change links, so it agrees with
 // the snapshot and does not read a million rows.

@@ -71,7 +71,9 @@ const (
 	ImportCreated   ImportOutcome = "created"
 	ImportUnchanged ImportOutcome = "unchanged" // the same link already exists
 	ImportTaken     ImportOutcome = "taken"     // another link has the short code
-	ImportOverQuota ImportOutcome = "over quota"
+	// ImportExternalIDTaken: another link has the external id.
+	ImportExternalIDTaken ImportOutcome = "external id taken"
+	ImportOverQuota       ImportOutcome = "over quota"
 )
 
 // ImportedLink is a link of an import.
@@ -97,7 +99,11 @@ func (s *Store) ImportLinks(ctx context.Context, actor Actor, orgID string, link
 			return err
 		}
 		var created []catalog.Link
-		if created, outcomes, err = sortOut(locked, known, links); err != nil {
+		externalIDs, err := withExternalIDs(ctx, tx, orgID, links)
+		if err != nil {
+			return err
+		}
+		if created, outcomes, err = sortOut(locked, known, externalIDs, links); err != nil {
 			return err
 		}
 		if len(created) > 0 {
@@ -142,9 +148,33 @@ func (s *Store) withCodes(ctx context.Context, tx *transaction, orgID string, li
 	return known, rows.Err()
 }
 
-// sortOut decides the outcome of each link and gives the new ones their ids. known maps codes to existing links; sortOut adds the new ones,
-// because an import may contain a code twice.
-func sortOut(locked lockedLinks, known map[string]catalog.Link, links []ImportedLink) (
+// withExternalIDs returns which of the links' external ids the organization has.
+func withExternalIDs(ctx context.Context, tx *transaction, orgID string, links []ImportedLink) (map[string]bool, error) {
+	var wanted []string
+	for _, l := range links {
+		if l.Link.ExternalID != nil {
+			wanted = append(wanted, *l.Link.ExternalID)
+		}
+	}
+	taken := make(map[string]bool)
+	if wanted == nil {
+		return taken, nil
+	}
+	rows, err := tx.Query(ctx, externalIDsTakenSQL, orgID, wanted)
+	if err != nil {
+		return nil, err
+	}
+	var externalID string
+	_, err = pgx.ForEachRow(rows, []any{&externalID}, func() error {
+		taken[externalID] = true
+		return nil
+	})
+	return taken, err
+}
+
+// sortOut decides the outcome of each link and gives the new ones their ids. known maps codes to existing links, and externalIDs are those
+// that are taken; sortOut adds the new ones, because an import may contain a code or an external id twice.
+func sortOut(locked lockedLinks, known map[string]catalog.Link, externalIDs map[string]bool, links []ImportedLink) (
 	created []catalog.Link, outcomes []ImportOutcome, err error,
 ) {
 	outcomes = make([]ImportOutcome, len(links))
@@ -153,6 +183,10 @@ func sortOut(locked lockedLinks, known map[string]catalog.Link, links []Imported
 			return nil, nil, err
 		}
 		if outcomes[i] != ImportCreated {
+			continue
+		}
+		if l.Link.ExternalID != nil && externalIDs[*l.Link.ExternalID] {
+			outcomes[i] = ImportExternalIDTaken
 			continue
 		}
 		if locked.full(int64(len(created))) {
@@ -166,6 +200,9 @@ func sortOut(locked lockedLinks, known map[string]catalog.Link, links []Imported
 		link := l.Link
 		link.ID, link.OrganizationID = id.String(), locked.organization.ID
 		known[strings.ToLower(link.ShortCode)] = link
+		if link.ExternalID != nil {
+			externalIDs[*link.ExternalID] = true
+		}
 		created = append(created, link)
 	}
 	return created, outcomes, nil
@@ -210,6 +247,7 @@ func sameLink(old, l catalog.Link) (bool, error) {
 var copiedColumns = []string{
 	"id", "organization_id", "domain_id", "short_code", "path", "channel", "utm_source", "utm_medium", "utm_campaign", "utm_term",
 	"utm_content", "fallback_url", "og_title", "og_description", "og_image_url", "title", "tags", "expiry", "template_id", "params", "is_active",
+	"external_id",
 }
 
 // copyLinks inserts links whose codes are all free. The transaction must have locked them.

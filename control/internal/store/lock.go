@@ -36,6 +36,9 @@ const lockUsageSQL = `select links from link_usage where organization_id = $1 fo
 type lockedLinks struct {
 	organization catalog.Organization
 	used         int64
+	// isFirst and isStored are set for a request with an idempotency key: it has the lock of the key, or there is a stored response.
+	isFirst, isStored bool
+	stored            storedResponse
 }
 
 // queue adds to the batch the lock on the organization's links, and a read of the organization. The read is a separate statement: the
@@ -44,6 +47,34 @@ type lockedLinks struct {
 func (l *lockedLinks) queue(batch *pgx.Batch, orgID string) {
 	batch.Queue(lockUsageSQL, orgID).QueryRow(func(row pgx.Row) error { return row.Scan(&l.used) })
 	batch.Queue(organizationByIDSQL, orgID).QueryRow(func(row pgx.Row) error { return row.Scan(organizationFields(&l.organization)...) })
+}
+
+// queueFor is queue for a write that may have an idempotency key. Unless the request is the first one with its key, it locks nothing.
+func (l *lockedLinks) queueFor(batch *pgx.Batch, w Write) {
+	if w.Key == nil {
+		l.queue(batch, w.OrganizationID)
+		return
+	}
+	batch.Queue(lockUsageByKeySQL, w.OrganizationID, w.Key.Scope[:], w.Key.lockID(w.OrganizationID)).QueryRow(scanIfFound(&l.isFirst, &l.used))
+	batch.Queue(organizationByIDSQL, w.OrganizationID).QueryRow(func(row pgx.Row) error { return row.Scan(organizationFields(&l.organization)...) })
+	// A statement of its own: it sees what the request that had the lock before has committed.
+	queueStored(batch, w, &l.isStored, &l.stored)
+}
+
+// admit checks what queueFor has read: first the requirement, then the idempotency key. If repeated, the transaction has ended, and out is
+// the response. Errors: that of the requirement, ErrKeyReused, errKeyHeld.
+func (l *lockedLinks) admit(ctx context.Context, tx *transaction, w Write, out *Written) (repeated bool, err error) {
+	if err := w.Require(l.organization); err != nil {
+		return false, err
+	}
+	switch {
+	case w.Key == nil, l.isFirst && !l.isStored:
+		return false, nil
+	case !l.isStored:
+		return false, errKeyHeld
+	}
+	*out, err = l.stored.replay(ctx, tx, w)
+	return true, err
 }
 
 // full reports whether more further links would exceed the quota of the plan.

@@ -59,7 +59,7 @@ func TestCallSucceedsOnceAlthoughAMigrationChangedTheStatementsOfEveryConnection
 	}
 	release()
 	// Of a create, the last statements change: those in the batch that commits.
-	f.exec(`alter table links alter column created_at type timestamptz(6)`)
+	f.exec(`alter table changes alter column tags type varchar[]`)
 
 	release = hold()
 	defer release()

@@ -32,6 +32,7 @@ type Store struct {
 	// auditHook may be nil.
 	auditHook func(Recorded)
 	shares    *shares
+	cursorKey *cachedKey
 }
 
 // New returns the store over pool, whose role needs what migrations grant to deeplink_control. linkBase is LINK_BASE_URL
@@ -40,7 +41,7 @@ type Store struct {
 func New(pool *pgxpool.Pool, linkBase string, extraHosts ...string) *Store {
 	_, host, _ := strings.Cut(linkBase, "://")
 	host, _, _ = strings.Cut(host, "/")
-	return &Store{pool: pool, linkBase: linkBase, linkHost: host, extraHosts: extraHosts, shares: newShares(int(pool.Config().MaxConns))}
+	return &Store{pool: pool, linkBase: linkBase, linkHost: host, extraHosts: extraHosts, shares: newShares(int(pool.Config().MaxConns)), cursorKey: new(cachedKey)}
 }
 
 // snapshot runs reads in one snapshot.

@@ -42,6 +42,11 @@ func (s *Store) write(ctx context.Context, actor Actor, orgID, what string, stat
 		return err
 	}
 	defer leave()
+	return s.transact(ctx, actor, what, statements)
+}
+
+// transact is write for a caller that has a place in the organization's share.
+func (s *Store) transact(ctx context.Context, actor Actor, what string, statements func(*transaction) error) error {
 	var t transaction
 	try := func() error {
 		conn, err := s.pool.Acquire(ctx)
@@ -59,7 +64,7 @@ func (s *Store) write(ctx context.Context, actor Actor, orgID, what string, stat
 		}
 		return nil
 	}
-	err = retry(what, try)
+	err := retry(what, try)
 	if lacksPartition(err, "audit_log") {
 		// control creates partitions half a year ahead, so no control has run for that long.
 		if err := s.MakeAuditPartitions(ctx); err != nil {
@@ -173,10 +178,15 @@ func (tx *transaction) finishBatch(ctx context.Context, batch *pgx.Batch, e entr
 // finishRepeat is finish for a transaction that changed nothing. It returns the change of the earlier transaction xid, so that a repeated
 // call waits for the same edges as the first one.
 func (tx *transaction) finishRepeat(ctx context.Context, xid uint64) (feed.Change, error) {
-	c := feed.Change{XID: xid}
 	var batch pgx.Batch
-	queueEarlierChange(&batch, &c)
-	err := tx.commit(ctx, &batch, entry{})
+	return tx.finishRepeatBatch(ctx, &batch, xid)
+}
+
+// finishRepeatBatch is finishRepeat in the round trip of the transaction's last batch.
+func (tx *transaction) finishRepeatBatch(ctx context.Context, batch *pgx.Batch, xid uint64) (feed.Change, error) {
+	c := feed.Change{XID: xid}
+	queueEarlierChange(batch, &c)
+	err := tx.commit(ctx, batch, entry{})
 	return c, err
 }
 

@@ -35,6 +35,7 @@ var fields = []field{
 		"$fallback_url", "$desktop_url", "$canonical_url", "$ios_url", "$android_url")},
 	{"title", columns(asText, "title", "link title", "$marketing_title")},
 	{"tags", columns(asList, "tags", "~tags")},
+	{"externalId", columns(asText, "externalId")},
 	{"channel", append(columns(asWord, "channel"), columns(asChannel, "~channel")...)},
 	{"utmSource", columns(asText, "utmSource", "~channel")},
 	{"utmMedium", columns(asText, "utmMedium", "~feature")},

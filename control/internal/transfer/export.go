@@ -41,7 +41,7 @@ func writeLinks(out *bufio.Writer) func([]catalog.LinkWithDomain) error {
 // exportedColumns are the columns of an export. An import reads all of them except the last ones, which clients cannot set.
 var exportedColumns = []string{
 	"shortCode", "domain", "path", "fallbackUrl", "title", "tags", "channel", "utmSource", "utmMedium", "utmCampaign", "utmTerm", "utmContent",
-	"ogTitle", "ogDescription", "ogImageUrl", "expiry", "templateId", "params", "isActive", "shortUrl", "id", "createdAt", "updatedAt",
+	"ogTitle", "ogDescription", "ogImageUrl", "expiry", "templateId", "params", "isActive", "externalId", "shortUrl", "id", "createdAt", "updatedAt",
 }
 
 // writeTable writes the header, and returns a function that writes links as CSV (RFC 4180).
@@ -86,7 +86,7 @@ func cells(l *catalog.LinkWithDomain) ([]string, error) {
 	record := []string{
 		l.ShortCode, l.Domain.Host, l.Path, orEmpty(l.FallbackURL), orEmpty(l.Title), tags, orEmpty(l.Channel), orEmpty(l.UTMSource), orEmpty(l.UTMMedium),
 		orEmpty(l.UTMCampaign), orEmpty(l.UTMTerm), orEmpty(l.UTMContent), orEmpty(og.Title), orEmpty(og.Description), orEmpty(og.ImageURL), expiry,
-		orEmpty(l.TemplateID), string(l.Params), strconv.FormatBool(l.IsActive), l.URL, l.ID, l.CreatedAt.Format(catalog.TimeFormat),
+		orEmpty(l.TemplateID), string(l.Params), strconv.FormatBool(l.IsActive), orEmpty(l.ExternalID), l.URL, l.ID, l.CreatedAt.Format(catalog.TimeFormat),
 		l.UpdatedAt.Format(catalog.TimeFormat),
 	}
 	for i, cell := range record {

@@ -16,7 +16,11 @@ const (
 // deriveCode returns the short code of an imported row that has none. It depends only on the organization, the host that the row
 // names and the fields of the row, so importing the row again finds the link that the first import created.
 func deriveCode(organizationID, host string, l catalog.Link) string {
-	sum := sha256.Sum256(identityV1(organizationID, host, l))
+	identity := identityV1(organizationID, host, l)
+	if l.ExternalID != nil {
+		identity = identityV2(identity, *l.ExternalID)
+	}
+	sum := sha256.Sum256(identity)
 	code := make([]byte, derivedLength)
 	for i := range code {
 		code[i] = derivedAlphabet[int(sum[i])%len(derivedAlphabet)]
@@ -48,6 +52,11 @@ func identityV1(organizationID, host string, l catalog.Link) []byte {
 		panic(err) // the row's only JSON of its own is params, which was read from JSON
 	}
 	return append([]byte(organizationID+"\n"+strings.ToLower(host)+"\n"), text...)
+}
+
+// identityV2 returns version 2, of a row with an external id. It must never change, either.
+func identityV2(version1 []byte, externalID string) []byte {
+	return append([]byte("2\n"+externalID+"\n"), version1...)
 }
 
 // rowV1 is a link as it was when imports began, with its output-only fields, which are empty in a row. It is apart from [catalog.Link], and

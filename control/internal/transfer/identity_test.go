@@ -104,8 +104,13 @@ func TestFieldAddedToLinkLeavesImportIdentityVersion1(t *testing.T) {
 	if got := string(identityV1(identityOrganization, "", link)); got != expected {
 		t.Errorf("text\n%s\nexpected\n%s", got, expected)
 	}
-	if got := deriveCode(identityOrganization, "Go.Acme.Example", link); got != "jhvgepv9zkff" {
-		t.Errorf("code %s, expected jhvgepv9zkff", got)
+	for externalID, expected := range map[string]string{"": "jhvgepv9zkff", "sku-1": "ndavb4htt3tf"} {
+		if link.ExternalID = nil; externalID != "" {
+			link.ExternalID = &externalID
+		}
+		if got := deriveCode(identityOrganization, "Go.Acme.Example", link); got != expected {
+			t.Errorf("external id %q: code %s, expected %s", externalID, got, expected)
+		}
 	}
 }
 

@@ -47,6 +47,8 @@ const (
 	codeInvalid = "INVALID"
 	codeDomain  = "DOMAIN_NOT_FOUND"
 	codeTaken   = "SHORT_CODE_TAKEN"
+	// codeExternalIDTaken is the code of the API.
+	codeExternalIDTaken = "EXTERNAL_ID_TAKEN"
 )
 
 // Importer imports the rows of one file.
@@ -208,6 +210,8 @@ func (i *Importer) count(p pendingLink, outcome store.ImportOutcome) error {
 			return nil
 		}
 		return i.reject(RejectedRow{p.line, p.Link.ShortCode, codeTaken, []string{store.ErrShortCodeTaken.Error()}})
+	case store.ImportExternalIDTaken:
+		return i.reject(RejectedRow{p.line, p.Link.ShortCode, codeExternalIDTaken, []string{store.ErrLinkExternalIDTaken.Error()}})
 	case store.ImportOverQuota:
 		return i.reject(RejectedRow{p.line, p.Link.ShortCode, codeQuota, []string{store.ErrQuotaExceeded.Error()}})
 	}
