@@ -18,6 +18,7 @@ import (
 	"deeplink/control/internal/store"
 	"deeplink/control/internal/testenv"
 	"deeplink/shared/bus"
+	"deeplink/shared/clientip"
 	"deeplink/shared/ratelimit"
 	"deeplink/shared/settings"
 	"deeplink/shared/testkit"
@@ -243,11 +244,9 @@ func (p *provider) serve(options ...option) *process {
 		if o.Sessions, err = session.New(session.Options{KeysURL: p.URL, Issuer: testenv.Issuer, OrganizationClaim: "org_id", RoleClaim: "org_role", Log: o.Log}); err != nil {
 			t.Fatal(err)
 		}
-		var proxies settings.Proxies
-		if err := proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
+		if o.Proxies, err = loopbackProxies(); err != nil {
 			t.Fatal(err)
 		}
-		o.Proxies = proxies.Proxies
 	}
 	return p.w.serve(append([]option{trust}, options...)...)
 }
@@ -262,4 +261,11 @@ func (p *provider) launch(path string) *process {
 func (p *provider) as(control *process, o store.CreatedOrganization, role string) *client {
 	p.w.T.Helper()
 	return control.visit(p.Token(*o.ExternalID, role))
+}
+
+// loopbackProxies are this machine.
+func loopbackProxies() (clientip.Proxies, error) {
+	var proxies settings.Proxies
+	err := proxies.UnmarshalText([]byte("127.0.0.1/32"))
+	return proxies.Proxies, err
 }
