@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"deeplink/control/internal/doctor"
 )
@@ -28,6 +29,7 @@ func (c *doctorCommand) Run(t *env) error {
 	result := doctor.Examine(t.ctx, c.store(pool), doctor.Options{
 		LinkBaseURL: c.LinkBaseURL, RedisURL: c.RedisURL,
 		Connections: int(c.Connections) + int(c.SDKConnections) + relayConnections + jobConnections,
+		Console:     doctor.Console{URL: c.consoleSettings.URL, Issuer: c.OIDCIssuer, Scopes: strings.Fields(c.Scopes)},
 	})
 	if c.Format == "json" {
 		err = t.print(result)

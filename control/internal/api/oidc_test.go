@@ -235,7 +235,9 @@ func TestHostileCallbacksGetTheirProblemAndNoSession(t *testing.T) {
 		{name: "no JSON", problem: "provider_error", token: status(200, `<html>`), redeemed: 1},
 		{name: "no ID token", problem: "token", token: status(200, `{"access_token":"a","token_type":"Bearer"}`), redeemed: 1},
 		{name: "10 MB", problem: "provider_unavailable", token: status(200, repeat(" ", 10<<20)), redeemed: 1},
-		{name: "redirect", problem: "provider_error", redeemed: 1, token: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, p.issuer+"/token", 307) }},
+		{name: "redirect", problem: "provider_error", redeemed: 1, token: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, p.issuer+"/token", http.StatusTemporaryRedirect)
+		}},
 		{name: "wrong iss", problem: "issuer", claims: set("iss", "https://evil.example"), redeemed: 1},
 		{name: "wrong aud", problem: "token", claims: set("aud", "other"), redeemed: 1},
 		{name: "two aud without azp", problem: "token", claims: set("aud", []string{oidcClient, "other"}), redeemed: 1},

@@ -46,6 +46,7 @@ type Options struct {
 	RedisURL    settings.Redis
 	// Connections is how many connections to Postgres one control takes.
 	Connections int
+	Console     Console
 }
 
 // examiner makes the checks of one deployment.
@@ -74,6 +75,7 @@ func Examine(ctx context.Context, s *store.Store, options Options) Examination {
 		d.edges()
 	}
 	d.redis()
+	d.console()
 	result := Examination{Checks: d.found}
 	for _, f := range d.found {
 		switch f.Status {
