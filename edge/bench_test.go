@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/match"
 	"deeplink/edge/internal/origin"
 	"deeplink/edge/internal/replica"
@@ -82,11 +84,24 @@ func warmServer(t testing.TB) *server {
 		links.Close()
 	})
 	until(t, "a lease", func() bool { return links.Ready() == nil })
-	return newServer(c, links, wantErrorPages, tokens, discard)
+	recorder, err := clicks.New(clicks.Options{On: true, Dir: t.TempDir(), Bytes: 1 << 30, Sync: time.Second, Database: config, Slot: "test", Log: discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder.Register(t.Context())
+	recording := make(chan error, 1)
+	go func() { recording <- recorder.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-recording, recorder.Finish(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	return newServer(c, links, wantErrorPages, tokens, recorder, discard)
 }
 
-// click returns the request of a browser for a short URL.
-func click(agent, path string) string {
+// requestOf returns the request of a browser for a short URL.
+func requestOf(agent, path string) string {
 	return "GET " + path + ` HTTP/1.1
 Host: go.example.com
 User-Agent: ` + agent + `
@@ -161,7 +176,7 @@ func TestHitsDoNotAllocate(t *testing.T) {
 	})
 	for _, hot := range hotPaths {
 		t.Run(hot.name, func(t *testing.T) {
-			within(t, click(hot.agent, hot.path), func(ctx *fasthttp.RequestCtx) {
+			within(t, requestOf(hot.agent, hot.path), func(ctx *fasthttp.RequestCtx) {
 				answer := func() {
 					// Keep the body's memory: under the race detector, fasthttp's pool drops some of what is returned to it.
 					ctx.Response.Header.Reset()
@@ -210,7 +225,7 @@ func benchmarkHits(b *testing.B, names ...string) {
 			continue
 		}
 		b.Run(hot.name, func(b *testing.B) {
-			within(b, click(hot.agent, hot.path), func(ctx *fasthttp.RequestCtx) {
+			within(b, requestOf(hot.agent, hot.path), func(ctx *fasthttp.RequestCtx) {
 				n := 0
 				answer := func() {
 					ctx.Response.Reset()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -35,6 +36,12 @@ type options struct {
 	Connections         settings.Connections `name:"edge-database-connections" env:"EDGE_DATABASE_CONNECTIONS" default:"16" help:"Number of connections to PostgreSQL for links and association files. One more polls for changes, and 4 redeem match tokens."`
 	Drain               time.Duration        `name:"edge-drain" env:"EDGE_DRAIN" default:"1s" help:"How long to keep serving after /readyz fails, so load balancers can drain."`
 	MatchTokenKeys      matchTokenKeys       `env:"MATCH_TOKEN_KEYS" help:"Keys of match tokens, 64 hex digits each, separated by commas: the first signs, all verify. Without a key there are no match tokens."`
+	Clicks              string               `name:"edge-clicks" env:"EDGE_CLICKS" default:"on" enum:"on,off" help:"Whether to record clicks: on or off."`
+	ClicksDir           string               `name:"edge-clicks-dir" env:"EDGE_CLICKS_DIR" help:"Directory of the log of clicks, for this edge only. Without it the log is in memory, and a crash loses up to a second of clicks."`
+	ClicksBytes         int64                `name:"edge-clicks-bytes" env:"EDGE_CLICKS_BYTES" default:"2147483648" help:"Disk space for clicks that PostgreSQL does not have yet, in bytes."`
+	ClicksSync          time.Duration        `name:"edge-clicks-sync" env:"EDGE_CLICKS_SYNC" default:"1s" help:"How often to make recorded clicks safe against power loss."`
+	CountryHeader       string               `name:"edge-country-header" env:"EDGE_COUNTRY_HEADER" help:"Header in which a proxy of TRUSTED_PROXIES names the country of the client."`
+	GeoIPFile           string               `name:"edge-geoip-file" env:"EDGE_GEOIP_FILE" help:"Database of countries in MaxMind's format. The edge reloads it when it changes."`
 	TrustedProxies      settings.Proxies     `env:"TRUSTED_PROXIES" help:"Networks whose X-Forwarded-For header is trusted, as CIDRs separated by commas."`
 	settings.Log
 }
@@ -49,6 +56,9 @@ const (
 	maxBound = 1 << 24
 	maxSlot  = 255
 	maxDrain = time.Minute
+
+	minClicksBytes, maxClicksBytes = 16 << 20, 1 << 40
+	minClicksSync, maxClicksSync   = 100 * time.Millisecond, time.Minute
 )
 
 // Validate is called by kong after parsing.
@@ -74,6 +84,12 @@ func (c *options) Validate() error {
 		return fmt.Errorf("--edge-max-connections-per-ip: must be from 0 to %d", maxBound)
 	case c.RateLimitAddresses < 0 || c.RateLimitAddresses > maxBound:
 		return fmt.Errorf("--edge-rate-limit-addresses: must be from 0 to %d", maxBound)
+	case c.ClicksBytes < minClicksBytes || c.ClicksBytes > maxClicksBytes:
+		return fmt.Errorf("--edge-clicks-bytes: must be from %d to %d", minClicksBytes, maxClicksBytes)
+	case c.ClicksSync < minClicksSync || c.ClicksSync > maxClicksSync:
+		return fmt.Errorf("--edge-clicks-sync: must be from %v to %v", minClicksSync, maxClicksSync)
+	case c.CountryHeader != "" && !isHeaderName(c.CountryHeader):
+		return errors.New("--edge-country-header: must be the name of a header")
 	case len(c.Slot) > maxSlot:
 		return fmt.Errorf("--edge-slot: must be at most %d bytes", maxSlot)
 	case c.Advertise != "" && !replica.ValidAddress(c.Advertise):
@@ -82,6 +98,11 @@ func (c *options) Validate() error {
 		return fmt.Errorf("--edge-drain: must be from 0s to %v", maxDrain)
 	}
 	return nil
+}
+
+// isHeaderName reports whether a text is a token (RFC 9110, section 5.6.2).
+func isHeaderName(text string) bool {
+	return strings.Trim(text, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // parseSettings reads the command line and the environment. An error names the bad setting. For --help it writes the help to stdout and

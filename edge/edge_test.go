@@ -55,6 +55,7 @@ func startEdgeOn(t *testing.T, database testkit.Database, change func(*options))
 	c, err := parseSettings([]string{
 		"--database-url", database.EdgeURL, "--redis-url", testkit.NewRedis(t).URL(), "--link-base-url", base,
 		"--edge-addr", e.addr, "--edge-admin-addr", e.admin, "--edge-slot", e.addr, "--edge-drain", "0s", "--edge-cache-bytes", "16777216",
+		"--edge-clicks-dir", t.TempDir(), "--edge-clicks-bytes", "16777216",
 	}, io.Discard, io.Discard, func(int) { t.Fatal("the settings made the edge exit") })
 	if err != nil {
 		t.Fatal(err)

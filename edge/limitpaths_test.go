@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/link"
 	"deeplink/edge/internal/wellknown"
 	"deeplink/shared/ratelimit"
@@ -34,7 +35,7 @@ func TestMalformedPathsCountAgainstTheLimit(t *testing.T) {
 		{"query with too many parameters", "/abcd/x?" + strings.Repeat("&", link.MaxParameters), "go.example.com", 414},
 	} {
 		// There is no replica: none of these requests may reach it.
-		s := newServer(&options{LinkBaseURL: base}, nil, new(errorPages), nil, discard)
+		s := newServer(&options{LinkBaseURL: base}, nil, new(errorPages), nil, new(clicks.Recorder), discard)
 		s.limiter = ratelimit.NewMemory(ratelimit.Surface{Limit: limit, Window: time.Hour}, 256)
 		ask := func(client int, target, host string) int {
 			status := 0

@@ -25,7 +25,11 @@ func newLoad(from *origin.Origin, base string, errors *errorPages) replica.Load 
 		}
 		errors.record(domain, load, found.OrgKey != "", found.AppConfig.HTMLErrorPages)
 		if found.Link == nil {
-			return replica.Result{OrgKey: found.OrgKey}, nil
+			if found.OrgKey == "" {
+				return replica.Result{}, nil
+			}
+			// The organization is known, so the response is counted as one of an unknown code.
+			return replica.Result{OrgKey: found.OrgKey, Value: link.Missing(found.OrgKey), Missing: true}, nil
 		}
 		r, err := link.New(base, found, page.Prepare)
 		if err != nil {

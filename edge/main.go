@@ -1,10 +1,11 @@
 // Edge serves clicks: it sends the visitor of a short URL to the link's destination, from its cache, and never to a destination that was
-// replaced by a change which control has confirmed. In Postgres it writes only its own row in the table edges and the match tokens that
-// were redeemed.
+// replaced by a change which control has confirmed. It records each click. In Postgres it writes only its own row in the table edges, the match
+// tokens that were redeemed, and clicks.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/conn"
 	"deeplink/edge/internal/match"
 	"deeplink/edge/internal/origin"
@@ -57,6 +59,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	setMemoryLimit(containerMemory())
 	if err := serve(ctx, c, c.Logger(stderr)); err != nil {
 		fmt.Fprintln(stderr, "edge:", err)
+		if errors.Is(err, clicks.ErrSettings) {
+			return exitSettings
+		}
 		return exitFailed
 	}
 	return 0
@@ -114,12 +119,23 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 		return err
 	}
 	defer links.Close()
-	s := newServer(c, links, wantErrorPages, tokens, log)
+	recorder, err := clicks.New(clicks.Options{
+		On: c.Clicks == "on", Dir: c.ClicksDir, Bytes: c.ClicksBytes, Sync: c.ClicksSync, Database: database, Slot: slot,
+		CountryHeader: c.CountryHeader, Proxies: c.TrustedProxies.Proxies, GeoIPFile: c.GeoIPFile, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	if c.CountryHeader != "" && len(c.TrustedProxies.Proxies) == 0 {
+		log.Warn("EDGE_COUNTRY_HEADER has no effect: TRUSTED_PROXIES is not set, so no peer may name a country")
+	}
+	s := newServer(c, links, wantErrorPages, tokens, recorder, log)
 	if !tokens.Enabled() {
 		log.Warn("MATCH_TOKEN_KEYS is not set: pages carry no match token, and POST /match never matches")
 	}
 	metrics := s.registry(from, hints)
 	metrics.MustRegister(bounds.Collectors()...)
+	metrics.MustRegister(recorder.Collectors()...)
 
 	// Background jobs must outlive the requests, so they have a context of their own.
 	backgroundJobs, endBackgroundJobs := context.WithCancel(context.WithoutCancel(ctx))
@@ -127,6 +143,9 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return admin.Serve(backgroundJobs, private, s.ready, metrics) })
 	group.Go(func() error { return links.Run(backgroundJobs) })
+	// Before the first click: a click from before the registration is marked late.
+	recorder.Register(ctx)
+	group.Go(func() error { return recorder.Run(backgroundJobs) })
 	group.Go(func() error { return s.http.Serve(public) })
 	log.Info("serving", "address", public.Addr().String(), "admin", private.Addr().String(), "slot", slot, "cacheBytes", c.CacheBytes,
 		"maxConnections", c.MaxConnections, "maxConnectionsPerIP", c.MaxConnectionsPerIP, "rateLimitAddresses", c.RateLimitAddresses)
@@ -145,5 +164,7 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 		defer cancel()
 		return s.shutdown(ending, public)
 	})
-	return group.Wait()
+	err = group.Wait()
+	// After the last response: no click is recorded any more.
+	return errors.Join(err, recorder.Finish(context.Background()))
 }

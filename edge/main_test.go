@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/conn"
 	"deeplink/edge/internal/replica"
 	"deeplink/shared/requestid"
@@ -173,7 +174,7 @@ func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Without a replica, every lookup panics.
-	s := newServer(c, nil, nil, nil, c.Logger(log))
+	s := newServer(c, nil, nil, nil, new(clicks.Recorder), c.Logger(log))
 	ln, err := conn.Listen("127.0.0.1:0", conn.NewBounds(100, 100, nil))
 	if err != nil {
 		t.Fatal(err)

@@ -329,7 +329,7 @@ func clickOn(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(c, strings.ReplaceAll(click(windowsChrome, gibPath), "\n", "\r\n")); err != nil {
+	if _, err := io.WriteString(c, strings.ReplaceAll(requestOf(windowsChrome, gibPath), "\n", "\r\n")); err != nil {
 		return err
 	}
 	response, err := http.ReadResponse(bufio.NewReaderSize(c, 1024), nil)

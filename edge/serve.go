@@ -12,6 +12,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/conn"
 	"deeplink/edge/internal/link"
 	"deeplink/edge/internal/match"
@@ -21,6 +22,7 @@ import (
 	"deeplink/edge/internal/wellknown"
 	"deeplink/shared/agent"
 	"deeplink/shared/catalog"
+	"deeplink/shared/click"
 	"deeplink/shared/clientip"
 	"deeplink/shared/envelope"
 	"deeplink/shared/feed"
@@ -28,7 +30,7 @@ import (
 	"deeplink/shared/ratelimit"
 )
 
-// This file is the path of a click, in reading order: handle → route → limit → look up → judge → respond. A click on a link that is in
+// This file is the path of a click, in reading order: handle → route → limit → look up → judge → respond → record. A click on a link that is in
 // the cache allocates nothing (TestHitsDoNotAllocate).
 
 var (
@@ -110,7 +112,10 @@ func (s *server) refuseCounted(ctx *fasthttp.RequestCtx, p *refusal) {
 func (s *server) dispatch(ctx *fasthttp.RequestCtx, to *route) {
 	switch to.kind {
 	case kindLink, kindData:
-		s.serveClick(ctx, to)
+		visit := clicks.Visit{Client: s.client(ctx)}
+		s.serveClick(ctx, to, &visit)
+		// Before fasthttp sends the response: a click whose response was received must survive the death of this process.
+		s.clicks.Record(ctx, &visit)
 	case kindMatch:
 		s.serveMatch(ctx)
 	case kindHealth:
@@ -128,11 +133,11 @@ func (s *server) dispatch(ctx *fasthttp.RequestCtx, to *route) {
 	}
 }
 
-// serveClick responds to a short URL or its /data: limit, look up, judge.
-func (s *server) serveClick(ctx *fasthttp.RequestCtx, to *route) {
+// serveClick responds to a short URL or its /data: limit, look up, judge. It fills visit in if the response is to be recorded.
+func (s *server) serveClick(ctx *fasthttp.RequestCtx, to *route, visit *clicks.Visit) {
 	// fasthttp reads this clock after the request has arrived. The replica's promise depends on that.
 	now := ctx.Time()
-	if wait := s.limiter.Take(s.client(ctx), now); wait > 0 {
+	if wait := s.limiter.Take(visit.Client, now); wait > 0 {
 		s.reject(ctx, to, rateLimited(wait), ratelimit.RetryAfter(wait))
 		return
 	}
@@ -146,19 +151,36 @@ func (s *server) serveClick(ctx *fasthttp.RequestCtx, to *route) {
 		return
 	}
 	r := link.Record(value)
+	if to.kind == kindLink {
+		visit.OrgKey = r.OrgKey()
+	}
+	if r.IsMissing() {
+		s.respond(ctx, to, &noLink, visit, click.Unknown)
+		return
+	}
+	visit.Link = r.ID()
 	switch catalog.Judge(r.Suspended(), r.Active(), r.Expiry(), now) {
 	case catalog.Suspended:
-		s.reject(ctx, to, &suspended, 0)
+		s.respond(ctx, to, &suspended, visit, click.Suspended)
 	case catalog.Inactive:
-		s.reject(ctx, to, &inactive, 0)
+		s.respond(ctx, to, &inactive, visit, click.Inactive)
 	case catalog.Expired:
-		s.reject(ctx, to, &expired, 0)
+		s.respond(ctx, to, &expired, visit, click.Expired)
 	default:
 		if to.kind == kindData {
 			serveData(ctx, r)
 		} else {
-			s.serveLink(ctx, to, r, now)
+			s.serveLink(ctx, to, r, now, visit)
 		}
+	}
+}
+
+// respond rejects a click with a response that is recorded.
+func (s *server) respond(ctx *fasthttp.RequestCtx, to *route, p *refusal, visit *clicks.Visit, outcome click.Outcome) {
+	s.reject(ctx, to, p, 0)
+	if to.kind == kindLink {
+		visit.Outcome = outcome
+		visit.Bot = s.clicks.On() && s.agents.Parse(ctx.Request.Header.UserAgent(), nil).Platform == agent.Bot
 	}
 }
 
@@ -190,18 +212,22 @@ func (s *server) internalError(ctx *fasthttp.RequestCtx, err error) *refusal {
 }
 
 // serveLink responds to a click on a link that resolves. The client's user agent decides how.
-func (s *server) serveLink(ctx *fasthttp.RequestCtx, to *route, r link.Record, now time.Time) {
+func (s *server) serveLink(ctx *fasthttp.RequestCtx, to *route, r link.Record, now time.Time, visit *clicks.Visit) {
 	request := &ctx.Request.Header
 	by := s.agents.Parse(request.UserAgent(), request.PeekCanonical(platformHintHeader))
 	switch d := r.Destination(); {
 	case by.Platform == agent.Bot:
 		page.Preview(ctx, shown{r})
+		visit.Outcome, visit.Bot = click.Preview, true
 	case by.Platform != agent.Desktop && page.HasApp(shown{r}, by.Platform):
 		s.handOff(ctx, to, r, by, now)
+		visit.Outcome = click.Handoff
 	case len(d.Location) > 0:
 		redirect(ctx, d, to.query)
+		visit.Outcome = click.Redirect
 	default:
 		page.Landing(ctx, shown{r})
+		visit.Outcome = click.Landing
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/conn"
 	"deeplink/edge/internal/match"
 	"deeplink/edge/internal/replica"
@@ -40,6 +41,7 @@ type server struct {
 	tokens     *match.Tokens
 	errorPages *errorPages
 	agents     *agent.Cache
+	clicks     *clicks.Recorder
 	requests   requests
 	latencies  latencies
 	log        *slog.Logger
@@ -47,11 +49,11 @@ type server struct {
 	draining   atomic.Bool
 }
 
-func newServer(c *options, links *replica.Replica, errorPages *errorPages, tokens *match.Tokens, log *slog.Logger) *server {
+func newServer(c *options, links *replica.Replica, errorPages *errorPages, tokens *match.Tokens, recorder *clicks.Recorder, log *slog.Logger) *server {
 	s := &server{
 		hosts: newHosts(c.LinkBaseURL, c.ExtraHosts), proxies: c.TrustedProxies.Proxies,
 		limiter: ratelimit.NewMemory(ratelimit.Resolution, c.RateLimitAddresses), links: links, tokens: tokens,
-		errorPages: errorPages, agents: agent.NewCache(), latencies: newLatencies(), log: log,
+		errorPages: errorPages, agents: agent.NewCache(), clicks: recorder, latencies: newLatencies(), log: log,
 		verbose: log.Enabled(context.Background(), slog.LevelDebug),
 	}
 	s.http = &fasthttp.Server{

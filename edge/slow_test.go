@@ -10,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/conn"
 )
 
@@ -28,7 +29,7 @@ func (l pipeListener) Accept() (net.Conn, error) { return l.end, nil }
 func serveConn(t *testing.T) (net.Conn, <-chan time.Time) {
 	t.Helper()
 	client, end := net.Pipe()
-	s := newServer(&options{LinkBaseURL: base}, nil, nil, nil, discard)
+	s := newServer(&options{LinkBaseURL: base}, nil, nil, nil, new(clicks.Recorder), discard)
 	accepted, err := conn.NewListener(pipeListener{end: end}, conn.NewBounds(1, 1, nil)).Accept()
 	if err != nil {
 		t.Fatal(err)

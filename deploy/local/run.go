@@ -170,8 +170,10 @@ func startFleet(ctx context.Context, s *stack.Stack, addrs *addresses, demo orga
 		return nil, err
 	}
 	for i := range addrs.edges {
+		// By number: an edge gets another address in the next run, and must find the clicks that it has not shipped.
+		clicks := "EDGE_CLICKS_DIR=" + filepath.Join(dir, "clicks", fmt.Sprintf("edge-%d", i+1))
 		if err := f.start(ctx, "edge", &addrs.edges[i], func(ctx context.Context, addr string) (*stack.Node, error) {
-			return s.StartEdge(ctx, addr)
+			return s.StartEdge(ctx, addr, clicks)
 		}); err != nil {
 			return nil, err
 		}

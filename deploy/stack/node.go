@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"deeplink/shared/devservers"
@@ -63,9 +64,18 @@ func (s *Stack) LaunchEdge(addr string, settings ...string) (*Node, error) {
 		return nil, err
 	}
 	return s.launch("edge", addr, admin, append([]string{
+		"EDGE_CLICKS_DIR=" + s.clicksDir(addr), "EDGE_CLICKS_BYTES=" + edgeClicksBytes,
 		"DATABASE_URL=" + s.Edge, "REDIS_URL=" + s.Redis.URL(), "EDGE_ADDR=" + addr, "EDGE_ADMIN_ADDR=" + admin,
 		"EDGE_SLOT=" + addr, "EDGE_DRAIN=0s", "MATCH_TOKEN_KEYS=" + s.tokenKeys,
 	}, settings...))
+}
+
+// edgeClicksBytes is EDGE_CLICKS_BYTES of edges: 256 MiB, so that several of them fit on the disk of a laptop.
+const edgeClicksBytes = "268435456"
+
+// clicksDir is the directory of the clicks of the edge on addr.
+func (s *Stack) clicksDir(addr string) string {
+	return filepath.Join(s.options.Dir, "clicks", strings.ReplaceAll(addr, ":", "-"))
 }
 
 func (s *Stack) launch(program, addr, admin string, settings []string) (*Node, error) {

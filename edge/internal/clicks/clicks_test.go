@@ -65,11 +65,6 @@ func visit(n byte) *Visit {
 		Client: [16]byte{10: 0xff, 11: 0xff, 12: 198, 13: 51, 14: 100, 15: n}}
 }
 
-type testEdge struct {
-	*Recorder
-	owner *pgx.Conn
-}
-
 func options(t testing.TB, database *testkit.Database, dir string) Options {
 	t.Helper()
 	config, err := pgx.ParseConfig(database.EdgeURL)

@@ -22,9 +22,6 @@ func (c *clock) at(now time.Time) int64 {
 	return (c.offset.Load() + int64(now.Sub(c.start))) / int64(time.Millisecond)
 }
 
-// sealed returns the time of a reading, or the seal if that is later.
-func (c *clock) sealed(now time.Time) int64 { return max(c.at(now), c.seal.Load()) }
-
 // set sets the clock: reading is the machine's clock when Postgres's clock was not earlier than database. The difference is less than
 // the duration of one query.
 func (c *clock) set(database, reading time.Time) {

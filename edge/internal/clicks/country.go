@@ -55,7 +55,7 @@ func openCountries(header, path string, proxies clientip.Proxies, log *slog.Logg
 	if path != "" {
 		table, err := readCountries(path)
 		if err != nil {
-			return nil, fmt.Errorf("EDGE_GEOIP_FILE: %w", err)
+			return nil, fmt.Errorf("%w: EDGE_GEOIP_FILE: %w", ErrSettings, err)
 		}
 		c.table.Store(table)
 	}

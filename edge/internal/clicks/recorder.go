@@ -59,6 +59,9 @@ type Recorder struct {
 	wake    chan struct{} // a segment was used up
 }
 
+// On reports whether clicks are recorded.
+func (r *Recorder) On() bool { return r.on }
+
 // shardCount is the number of shards of the counters of metrics.
 const shardCount = 8
 

@@ -48,6 +48,9 @@ const (
 	minAhead      = 1 << 10
 )
 
+// ErrSettings is the error of New for a setting that is wrong.
+var ErrSettings = errors.New("a setting of clicks is wrong")
+
 // New opens the log. A directory that cannot be used is not an error: the recorder then records in memory, and logs that. Errors: the file
 // of countries cannot be read, or there is no memory.
 func New(o Options) (*Recorder, error) {
@@ -356,7 +359,7 @@ func (r *Recorder) sync(turn int, clean bool) error {
 }
 
 // Finish ships what is left and closes the log. No click may be recorded any more. It returns after shutdownTimeout at the latest; clicks
-// that are then not shipped stay in the directory. Run must have ended.
+// that are then not shipped stay in the directory, which is not an error. Run must have ended.
 func (r *Recorder) Finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
@@ -379,13 +382,14 @@ func (r *Recorder) Finish(ctx context.Context) error {
 	err := r.ship.finish(ctx, r.active)
 	switch {
 	case err != nil && r.durable.Load():
-		r.options.Log.Warn("not all clicks were shipped; they are kept in the directory", "error", err)
-		err = r.sync(0, true)
-		err = errors.Join(err, r.sync(1, true))
+		r.options.Log.Warn("not all clicks were shipped; the next process with this directory ships them", "error", err)
+		err = errors.Join(r.sync(0, true), r.sync(1, true))
 	case err != nil:
-		lost := r.unshipped()
-		r.counts.lost.Add(lost)
-		r.options.Log.Error("clicks were lost: they could not be shipped, and EDGE_CLICKS_DIR is not set", "clicks", lost, "error", err)
+		if lost := r.unshipped(); lost > 0 {
+			r.counts.lost.Add(lost)
+			r.options.Log.Error("clicks were lost: they could not be shipped, and there is no directory", "clicks", lost, "error", err)
+		}
+		err = nil
 	}
 	return r.close(err)
 }

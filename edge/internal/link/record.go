@@ -25,7 +25,8 @@ import (
 //	30 length of the link's own fallback URL in the destination    uint16
 //	32 room for the destination on a page, in bytes                uint16
 //	34 which parts exist                                           uint16, one bit each
-//	36 positions of the parts that exist, in their order           start, from the first part: 3 bytes; length: uint16
+//	36 organization key                                            4 bytes
+//	40 positions of the parts that exist, in their order           start, from the first part: 3 bytes; length: uint16
 //	.. the parts: the destination, the packed body of /data (data.go), the texts for pages
 //
 // Most texts for pages also occur in the body of /data and are stored once.
@@ -38,7 +39,8 @@ const (
 	ownAt        = 30
 	roomAt       = 32
 	existingAt   = 34
-	positionsAt  = 36
+	orgKeyAt     = 36
+	positionsAt  = 40
 	positionSize = 5
 )
 
@@ -89,6 +91,7 @@ func New(base string, found origin.Found, render Texts) (Record, error) {
 	}
 	binary.LittleEndian.PutUint64(r[expiryAt:], uint64(expiry))
 	copy(r[idAt:], id[:])
+	copy(r[orgKeyAt:positionsAt], found.OrgKey)
 	binary.LittleEndian.PutUint16(r[endsAt:], uint16(to.pathEnd))
 	binary.LittleEndian.PutUint16(r[endsAt+2:], uint16(to.queryEnd))
 	binary.LittleEndian.PutUint16(r[ownAt:], uint16(len(own)))
@@ -136,6 +139,20 @@ func asByte(set bool) byte {
 		return 1
 	}
 	return 0
+}
+
+// Missing returns what is known of a code that an organization does not have: the key of the organization. It is not a record of a link.
+func Missing(orgKey string) Record { return Record(orgKey) }
+
+// IsMissing reports whether r was made by [Missing]. Then only OrgKey may be called.
+func (r Record) IsMissing() bool { return len(r) < positionsAt }
+
+// OrgKey is the key of the organization.
+func (r Record) OrgKey() [4]byte {
+	if r.IsMissing() {
+		return [4]byte(r)
+	}
+	return [4]byte(r[orgKeyAt:])
 }
 
 // Suspended reports whether the link's organization is suspended.

@@ -11,7 +11,7 @@ import (
 //	0  sum of the counters                   uint64
 //	8  stripes of organization and domain    2 × uint16
 //	12 stripe of the key                     uint32
-//	16 length of the name                    uint16
+//	16 length of the name, missing           15 bits, 1 bit
 //	18 length of the entry                   uint32
 //	22 name, value
 type entry []byte
@@ -57,7 +57,16 @@ func (e entry) name() []byte { return e[entryHeader : entryHeader+e.nameLen()] }
 // size returns the length of the whole entry. It needs only the header, as entryAt does.
 func (e entry) size() int { return int(binary.LittleEndian.Uint32(e[18:])) }
 
-func (e entry) nameLen() int { return int(binary.LittleEndian.Uint16(e[16:])) }
+func (e entry) nameLen() int { return int(binary.LittleEndian.Uint16(e[16:]) &^ missing) }
+
+// missing is the bit of an entry whose key does not resolve.
+const missing = 1 << 15
+
+// markMissing says that the key does not resolve. Call it before the entry is shared.
+func (e entry) markMissing() { e[17] |= missing >> 8 }
+
+// resolves reports whether the key resolves.
+func (e entry) resolves() bool { return e[17]&(missing>>8) == 0 && e.value() != nil }
 
 // value returns what the key resolves to, or nil for a key that does not resolve (a cached 404).
 func (e entry) value() []byte {

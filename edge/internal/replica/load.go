@@ -246,6 +246,9 @@ func (r *Replica) loadOnce(ctx context.Context, key, domain, code string) (e ent
 		return nil, false, err
 	}
 	e = newEntry(stamped, key, result.Value)
+	if result.Missing {
+		e.markMissing()
+	}
 	if result.OrgKey == "" || result.OrgKey == orgKey {
 		return e, true, nil
 	}

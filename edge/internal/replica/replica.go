@@ -35,6 +35,8 @@ type Result struct {
 	OrgKey string
 	// Value is the caller's encoding of the row, or nil if the key does not resolve. The replica keeps it; it must not change.
 	Value []byte
+	// Missing says that the key does not resolve although Value is not nil: Value then holds what is known of the domain.
+	Missing bool
 }
 
 // Load reads one key, given as its two parts, from Postgres. It must read the primary, and start to read only after it was called.
@@ -181,7 +183,7 @@ func (r *Replica) Ready() error {
 	return nil
 }
 
-// Get returns the value of a key, or nil if the key does not resolve. key has the form of catalog.Key, domain is the length of its first
+// Get returns the value of a key. It is nil if the key does not resolve, unless Load returned one with Missing. key has the form of catalog.Key, domain is the length of its first
 // part, and key is not retained. now must have been read after the request was received. The value is shared and must not be changed.
 //
 // Errors: [ErrUnavailable], or the error of Load for a statement that failed.
@@ -237,7 +239,7 @@ func (r *Replica) forget(first *byte) {
 }
 
 func (r *Replica) cacheOf(e entry) *cache {
-	if e.value() == nil {
+	if !e.resolves() {
 		return r.negative
 	}
 	return r.positive
