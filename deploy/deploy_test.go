@@ -117,7 +117,7 @@ func checkEnvFiles(t *testing.T, all map[string]settings) {
 var ofOthers = []string{
 	"GOMEMLIMIT", "GOMAXPROCS", // the Go runtime
 	"CONTROL_PASSWORD", "EDGE_PASSWORD", // logins.sql
-	"POSTGRES_PASSWORD", "POSTGRES_DB", "PGHOST", "PGUSER", "PGPASSWORD", "PGDATABASE", "REDIS_PASSWORD", // images of compose.yaml
+	"POSTGRES_PASSWORD", "POSTGRES_DB", "PGHOST", "PGUSER", "PGPASSWORD", "PGDATABASE", "REDIS_PASSWORD", "KC_BOOTSTRAP_ADMIN_USERNAME", "KC_BOOTSTRAP_ADMIN_PASSWORD", // images of compose.yaml
 	"DEEPLINK_VERSION", "CLICKS_PORT", "API_PORT", "PROMETHEUS_PORT", // compose.yaml itself
 	"API_URL", "ACME_EMAIL", "EDGES", "CONTROLS", // proxy/Caddyfile
 	"RUNBOOK_URL",   // prometheus/prometheus.example.yml
