@@ -103,6 +103,9 @@ var neededPrivileges = map[string][]string{
 	"audit_log": {"SELECT"}, "devices": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "identities": {"SELECT", "INSERT", "UPDATE", "DELETE"},
 	"sessions": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "events": {"SELECT", "INSERT"}, "event_ids": {"SELECT", "INSERT", "DELETE"},
 	"idempotency_keys": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "signing_keys": {"SELECT", "INSERT"},
+	"click_logs": {"SELECT", "UPDATE", "DELETE"}, "click_batches": {"SELECT", "DELETE"}, "click_counts": {"SELECT", "DELETE"},
+	"clicks": {"SELECT", "DELETE"}, "clicks_other": {"SELECT", "DELETE"}, "click_agents": {"SELECT", "DELETE"}, "click_salts": {"DELETE"},
+	"click_as_of":      {"SELECT"},
 	"goose_db_version": {"SELECT"},
 }
 
@@ -110,6 +113,7 @@ var neededPrivileges = map[string][]string{
 var neededFunctions = []string{
 	"make_event_partitions(integer)", "drop_event_partitions(interval)", "make_audit_partitions(integer)", "purge_audit_log()", "purge_audit_entries(tid, tid)", "tend_search_indexes()",
 	"anonymize_events(uuid, text[], text, timestamptz, uuid, timestamptz, uuid)", "open_transactions(interval)", "hidden_sessions()",
+	"advance_click_as_of()", "make_click_partitions(integer)", "drop_click_partitions(interval)",
 }
 
 const privilegesSQL = `
