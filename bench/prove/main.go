@@ -20,6 +20,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"deeplink/bench/prove/clicks"
 	"deeplink/bench/prove/drills"
 	"deeplink/bench/prove/drills/cleanup"
 	"deeplink/bench/prove/drills/events"
@@ -52,9 +53,10 @@ type commands struct {
 		Events  events.Command  `cmd:"" help:"Send events as phones do: while controls are killed, or ten million."`
 		Cleanup cleanup.Command `cmd:"" help:"Partition the audit trail and purge a Postgres full of old rows; report the longest statement of each job."`
 	} `cmd:"" help:"Make one thing go wrong at a time."`
-	Soak  soak.Command  `cmd:"" help:"Run an edge at most of its capacity for a long time while links are edited, and look for what grows."`
-	Speed speed.Command `cmd:"" help:"Measure redirects per second on one core: against nginx and fixed servers in Go, or against another build of the edge."`
-	Scale scale.Command `cmd:"" help:"Compare few links with millions: in Postgres, and in the memory of edges."`
+	Clicks clicks.Command `cmd:"" help:"Kill processes while clients click, and compare the clicks of each link with the responses."`
+	Soak   soak.Command   `cmd:"" help:"Run an edge at most of its capacity for a long time while links are edited, and look for what grows."`
+	Speed  speed.Command  `cmd:"" help:"Measure redirects per second on one core: against nginx and fixed servers in Go, or against another build of the edge."`
+	Scale  scale.Command  `cmd:"" help:"Compare few links with millions: in Postgres, and in the memory of edges."`
 }
 
 // claims are what each command checks, by its name.
@@ -68,6 +70,7 @@ var claims = map[string]string{
 	"drills upgrade":     "An upgrade of every program, with a migration, and the way back lose no click and serve no stale response.",
 	"drills events kill": "Every acknowledged event survives `kill -9` and is stored and exported once.",
 	"drills events fill": "Ten million events are stored at a steady rate and exported in bounded memory.",
+	"clicks":             "Each response to a short URL is counted exactly once, whichever process is killed.",
 	"drills cleanup":     "Each statement of a purge takes at most 2 s, however many rows are old or dead.",
 	"soak":               "Nothing grows while an edge runs at four fifths of its capacity for half an hour.",
 	"speed":              "A redirect takes at most 1/0.85 of the CPU time of a fixed response by fasthttp, and at most 1/1.25 of that of nginx with the same job.",
