@@ -26,6 +26,7 @@ import (
 	"deeplink/bench/prove/drills/events"
 	"deeplink/bench/prove/drills/slow"
 	"deeplink/bench/prove/drills/upgrade"
+	"deeplink/bench/prove/drills/writes"
 	"deeplink/bench/prove/faults"
 	"deeplink/bench/prove/faults/freshness"
 	"deeplink/bench/prove/fleet"
@@ -51,6 +52,7 @@ type commands struct {
 		Slow    slow.Command    `cmd:"" help:"Hold thousands of slow connections and request a million unknown codes while live links are requested."`
 		Upgrade upgrade.Command `cmd:"" help:"Replace all programs by the next version and back, under load and behind nginx."`
 		Events  events.Command  `cmd:"" help:"Send events as phones do: while controls are killed, or ten million."`
+		Writes  writes.Command  `cmd:"" help:"Repeat writes through a network that loses half of everything; write in bulk; walk a list while it changes."`
 		Cleanup cleanup.Command `cmd:"" help:"Partition the audit trail and purge a Postgres full of old rows; report the longest statement of each job."`
 	} `cmd:"" help:"Make one thing go wrong at a time."`
 	Clicks clicks.Command `cmd:"" help:"Kill processes while clients click, and compare the clicks of each link with the responses."`
@@ -71,6 +73,7 @@ var claims = map[string]string{
 	"drills events kill": "Every acknowledged event survives `kill -9` and is stored and exported once.",
 	"drills events fill": "Ten million events are stored at a steady rate and exported in bounded memory.",
 	"clicks":             "Each response to a short URL is counted exactly once, whichever process is killed.",
+	"drills writes":      "A write with a key has one effect however often it is repeated, 1,000 creates take a second, and a walk sees each link once.",
 	"drills cleanup":     "Each statement of a purge takes at most 2 s, however many rows are old or dead.",
 	"soak":               "Nothing grows while an edge runs at four fifths of its capacity for half an hour.",
 	"speed":              "A redirect takes at most 1/0.85 of the CPU time of a fixed response by fasthttp, and at most 1/1.25 of that of nginx with the same job.",

@@ -679,3 +679,92 @@ func TestCursorWalksEveryLinkOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestConcurrentWritesOverTwoControlsAreExact has 200 clients put one external id, then bulk requests fill up a quota.
+func TestConcurrentWritesOverTwoControlsAreExact(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	controls := []*process{w.serve(), w.serve()}
+	c, o := w.writer(controls[0], catalog.Growth)
+	clients := []*client{c, controls[1].client(w.APIKey(o.ID, apikey.Server))}
+	all := func(n int, send func(c *client) reply) []reply {
+		replies := make([]reply, n)
+		var senders sync.WaitGroup
+		for i := range n {
+			senders.Go(func() { replies[i] = send(clients[i%2]) })
+		}
+		senders.Wait()
+		return replies
+	}
+	put := func(c *client) reply { return c.patient("PUT", "/links/external/one", `{"path":"/a","title":"t"}`) }
+	results := map[string]int{}
+	for _, r := range all(200, put) {
+		results[fmt.Sprint(r.Status, " ", r.Header.Get(resultHeader))]++
+	}
+	if results["201 created"] != 1 || results["200 unchanged"] != 199 {
+		t.Errorf("%v, expected 201 once and 199 times 200", results)
+	}
+	tag := c.etag("/links/external/one")
+	for _, r := range all(4, put) {
+		if r.Header.Get(resultHeader) != "unchanged" || r.Header.Get("ETag") != tag {
+			t.Errorf("%s, expected unchanged with the ETag %s", r, tag)
+		}
+	}
+	var links, entries int
+	count := func() {
+		t.Helper()
+		if err := w.Pool.QueryRow(t.Context(), `select (select count(*) from links where organization_id = $1), (select count(*) from audit_log where organization_id = $1)`, o.ID).Scan(&links, &entries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if count(); links != 1 || entries != 1 {
+		t.Errorf("%d links and %d audit entries, expected one each", links, entries)
+	}
+
+	w.Exec(`update link_usage set links = 50000 - 300 where organization_id = $1`, o.ID)
+	statuses := map[int]int{}
+	for _, r := range all(10, func(c *client) reply {
+		return c.patient("POST", "/links/bulk", `{"operations":[`+strings.TrimSuffix(repeat(`{"op":"create","link":{"path":"/a"}},`, 100), ",")+`]}`)
+	}) {
+		for _, result := range testenv.DecodeReply[bulkResponse](t, r).Results {
+			statuses[result.Status]++
+		}
+	}
+	if count(); statuses[201] != 300 || statuses[402] != 700 || links != 301 || entries != 301 {
+		t.Errorf("%v, %d links and %d audit entries, expected 300 creates", statuses, links, entries)
+	}
+}
+
+// TestBulkRequestsHaveAWindowOfTheirOwn is not parallel: what it sends has to be sent within a second.
+func TestBulkRequestsHaveAWindowOfTheirOwn(t *testing.T) {
+	w := newTestEnv(t)
+	c, _ := w.writer(w.serve(), catalog.Growth)
+	const body = `{"operations":[{"op":"delete","externalId":"none"}]}`
+	await(t, "13 requests within a second", func() error {
+		time.Sleep(1100 * time.Millisecond)
+		began := time.Now()
+		admitted := 0
+		for range 13 {
+			r := c.Do("POST", "/links/bulk", body)
+			if r.Status == 200 {
+				admitted++
+			} else if r.Status != 429 || r.Message() != "Rate limit exceeded. Retry after 1 second(s)." {
+				t.Fatalf("%s, expected 200 or 429", r)
+			}
+		}
+		if time.Since(began) > 900*time.Millisecond {
+			return fmt.Errorf("they took %v", time.Since(began))
+		}
+		if admitted != 10 {
+			t.Errorf("%d bulk requests were admitted in a second, expected 10", admitted)
+		}
+		// The rejected ones do not count as link writes, either.
+		for i := range 90 {
+			if r := c.Do("DELETE", "/links/"+nowhere, ""); r.Status != 404 {
+				t.Errorf("write %d: %s, expected 404", i, r)
+				break
+			}
+		}
+		return nil
+	})
+}
