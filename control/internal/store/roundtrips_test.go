@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -138,6 +140,17 @@ func TestWritesOfLinksTakeTwoRoundTripsAndHoldTheLockForOne(t *testing.T) {
 			return err
 		}
 	}
+	keys := 0
+	keyed := func(o store.Operation) func() error {
+		return func() error {
+			keys++
+			w := store.Write{OrganizationID: org.ID, Require: store.Unconditional, Key: &store.IdempotencyKey{Scope: sha256.Sum256([]byte(fmt.Sprint(keys)))}}
+			_, err := f.store.WriteLink(t.Context(), user, w, o, func(catalog.LinkWithDomain, store.Result) (store.Response, error) {
+				return store.Response{Status: 201, Body: []byte("{}")}, nil
+			})
+			return err
+		}
+	}
 	var link catalog.Link
 	update := func(patch string) func() error {
 		return func() error {
@@ -162,6 +175,7 @@ func TestWritesOfLinksTakeTwoRoundTripsAndHoldTheLockForOne(t *testing.T) {
 			_, err := f.store.DeleteLink(t.Context(), user, org.ID, store.Unconditional, link.ID)
 			return err
 		}, nil},
+		{"create with an idempotency key", keyed(store.Operation{Kind: store.CreateLink, Link: read(t, `{"path": "/a"}`)}), nil},
 		{"delete of a missing link", func() error {
 			_, err := f.store.DeleteLink(t.Context(), user, org.ID, store.Unconditional, org.ID)
 			return err
