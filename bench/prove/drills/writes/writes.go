@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"deeplink/bench/prove/figures"
 	"deeplink/bench/prove/fleet"
@@ -16,10 +17,11 @@ import (
 
 // Command runs the drills with sizes of their own.
 type Command struct {
-	Only    []string `help:"Names of the drills to run. Default: all."`
-	Clients int      `default:"1000" help:"Clients that repeat their write, each with its own key."`
-	Links   int      `default:"1000000" help:"Links of the list that is walked."`
-	Rounds  int      `default:"10" help:"Bulk requests of 1,000 creates."`
+	Only    []string      `help:"Names of the drills to run. Default: all."`
+	Clients int           `default:"1000" help:"Clients that repeat their write, each with its own key."`
+	Links   int           `default:"1000000" help:"Links of the list that is walked."`
+	Rounds  int           `default:"10" help:"Bulk requests of 1,000 creates, and rounds of the comparison with bare pgx."`
+	Span    time.Duration `default:"2s" help:"Length of such a round."`
 }
 
 // drill is one of them, on a fleet of its own with two controls and two edges.
@@ -33,6 +35,7 @@ func (c Command) drills() []drill {
 		{"retries", retries{clients: c.Clients, organizations: 20}.run},
 		{"bulk", bulk{rounds: c.Rounds}.run},
 		{"walk", walk{links: c.Links}.run},
+		{"bare pgx", ratio{rounds: c.Rounds, organizations: 60, span: c.Span}.run},
 	}
 }
 
