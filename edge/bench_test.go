@@ -247,3 +247,34 @@ func benchmarkHits(b *testing.B, names ...string) {
 		})
 	}
 }
+
+// BenchmarkRecordingCost compares a redirect with and without the record of its click, in interleaved rounds, and reports the median of
+// the differences.
+func BenchmarkRecordingCost(b *testing.B) {
+	s := warmServer(b)
+	s.limiter = ratelimit.NewMemory(ratelimit.Surface{Limit: ratelimit.Resolution.Limit}, 1<<16)
+	recorders := [2]*clicks.Recorder{new(clicks.Recorder), s.clicks}
+	const requests = 2000
+	var differences []float64
+	within(b, requestOf(windowsChrome, "/abcd/promo1"), func(ctx *fasthttp.RequestCtx) {
+		n := 0
+		for b.Loop() {
+			var took [2]time.Duration
+			for i, recorder := range recorders {
+				s.clicks = recorder
+				start := time.Now()
+				for range requests {
+					ctx.Response.Reset()
+					ctx.SetRemoteAddr(clientAddr(n))
+					n++
+					s.handle(ctx)
+				}
+				took[i] = time.Since(start)
+			}
+			differences = append(differences, float64(took[1]-took[0])/requests)
+			time.Sleep(10 * time.Millisecond) // so that the disk keeps up, as at the rate of a server
+		}
+	})
+	slices.Sort(differences)
+	b.ReportMetric(differences[len(differences)/2], "ns/click")
+}

@@ -71,7 +71,9 @@ func Purpose(value []byte, isPurpose bool) Evidence {
 
 // Accept returns the evidence of the header Accept.
 func Accept(value []byte) Evidence {
-	if containsFold(value, "text/html") {
+	const html = "text/html"
+	// Browsers that navigate send it first.
+	if len(value) >= len(html) && string(value[:len(html)]) == html || containsFold(value, html) {
 		return EvidenceHTML
 	}
 	return 0
