@@ -441,3 +441,27 @@ func trusted(t testing.TB, list string) clientip.Proxies {
 	}
 	return proxies
 }
+
+// TestNoClickIsFromBeforeTheSeal has a clock that is behind the seal, as after Postgres's clock was set back.
+func TestNoClickIsFromBeforeTheSeal(t *testing.T) {
+	r := open(t, Options{On: true, Bytes: 16 << 20, Slot: "a", Log: slog.New(slog.DiscardHandler)})
+	seal := r.clock.raise(time.Now().Add(time.Hour).UnixMilli())
+	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) {
+		r.Record(ctx, visit(1))
+		r.count(&record{outcome: click.Redirect, reason: click.Browser}, r.clock.at(ctx.Time()))
+	})
+	var c record
+	records := 0
+	for i := range r.current.Load().reserved() {
+		if kind, _ := r.current.Load().kindAt(i); kind == kindClick {
+			c.read(r.current.Load().slot(i))
+			records++
+		}
+	}
+	if records != 1 || c.at != seal {
+		t.Errorf("%d records, the last at %d; expected one at the seal, %d", records, c.at, seal)
+	}
+	if first := *r.counting.Load().first(); first != seal {
+		t.Errorf("the counters start at %d, expected the seal, %d", first, seal)
+	}
+}
