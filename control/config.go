@@ -13,6 +13,7 @@ import (
 
 	"deeplink/control/internal/api"
 	"deeplink/control/internal/canary"
+	"deeplink/control/internal/clicks"
 	"deeplink/control/internal/jobs"
 	"deeplink/control/internal/session"
 	"deeplink/control/internal/store"
@@ -148,8 +149,22 @@ type serveCommand struct {
 	Drain           time.Duration        `name:"control-drain" env:"CONTROL_DRAIN" default:"1s" help:"How long to keep serving after /readyz fails, so load balancers can drain."`
 	Retention       time.Duration        `name:"events-retention" env:"EVENTS_RETENTION" default:"9600h" help:"How long to keep SDK events; control deletes them in whole days."`
 	DeviceRetention time.Duration        `name:"devices-retention" env:"DEVICES_RETENTION" default:"9600h" help:"How long to keep unused devices, and users without a device, with their traits."`
+	clickRetention
 	Canary          time.Duration        `name:"control-canary" env:"CONTROL_CANARY" default:"10s" help:"How often the canary creates, edits and deletes a link and checks that every edge serves each change. 0s: never."`
 	Collector       string               `name:"otlp-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" help:"OTLP collector that gets traces of requests, over HTTP. Without it tracing is off."`
+}
+
+// clickRetention is the setting of how long clicks are kept one by one.
+type clickRetention struct {
+	ClickRetention time.Duration `name:"clicks-retention" env:"CLICKS_RETENTION" default:"720h" help:"How long to keep each click after the end of its day, in whole days. Counts stay. 0s: clicks are only counted."`
+}
+
+// check returns an error for a retention that is not a number of whole days in its bounds.
+func (r clickRetention) check() error {
+	if r.ClickRetention < clicks.MinRetention || r.ClickRetention > clicks.MaxRetention || r.ClickRetention%(24*time.Hour) != 0 {
+		return fmt.Errorf("--clicks-retention ($CLICKS_RETENTION) must be from %v to %v, in whole days such as 720h", clicks.MinRetention, clicks.MaxRetention)
+	}
+	return nil
 }
 
 // parseCommand reads the command line and the environment. The error names the invalid setting and the reason. For --help it prints to stdout
@@ -191,6 +206,9 @@ func (c *serveCommand) Validate() error {
 	}
 	if c.DeviceRetention < jobs.MinRetention || c.DeviceRetention > jobs.MaxRetention {
 		return fmt.Errorf("--devices-retention ($DEVICES_RETENTION) must be from %v to %v", jobs.MinRetention, jobs.MaxRetention)
+	}
+	if err := c.clickRetention.check(); err != nil {
+		return err
 	}
 	if c.Canary != 0 && (c.Canary < canary.MinInterval || c.Canary > canary.MaxInterval) {
 		return fmt.Errorf("--control-canary ($CONTROL_CANARY) must be from %v to %v, or 0s", canary.MinInterval, canary.MaxInterval)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"deeplink/control/internal/clicks"
 	"deeplink/control/internal/doctor"
 )
 
@@ -28,7 +29,7 @@ func (c *doctorCommand) Run(t *env) error {
 	defer pool.Close()
 	result := doctor.Examine(t.ctx, c.store(pool), doctor.Options{
 		LinkBaseURL: c.LinkBaseURL, RedisURL: c.RedisURL,
-		Connections: int(c.Connections) + int(c.SDKConnections) + relayConnections + jobConnections,
+		Connections: int(c.Connections) + int(c.SDKConnections) + relayConnections + jobConnections + clicks.JobConnections + clicks.RequestConnections,
 		Console:     doctor.Console{URL: c.consoleSettings.URL, Issuer: c.OIDCIssuer, Scopes: strings.Fields(c.Scopes)},
 	})
 	if c.Format == "json" {

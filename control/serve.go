@@ -19,6 +19,7 @@ import (
 
 	"deeplink/control/internal/api"
 	"deeplink/control/internal/canary"
+	"deeplink/control/internal/clicks"
 	"deeplink/control/internal/console"
 	"deeplink/control/internal/dnsverify"
 	"deeplink/control/internal/jobs"
@@ -28,6 +29,7 @@ import (
 	"deeplink/migrations"
 	"deeplink/shared/admin"
 	"deeplink/shared/bus"
+	"deeplink/shared/catalog"
 	"deeplink/shared/ratelimit"
 )
 
@@ -81,7 +83,9 @@ func (c *serveCommand) Run(t *env) error {
 	if c.Canary > 0 {
 		watcher = canary.New(jobStore, options.Relay, c.LinkBaseURL, c.Canary, t.log)
 	}
+	clickMetrics := clicks.NewMetrics()
 	registry := newRegistry(b, options, server, metrics, watcher)
+	registry.MustRegister(clickMetrics.Collectors()...)
 	registry.MustRegister(signIns.Collectors()...)
 
 	// background outlives the requests, which wait for the relay.
@@ -92,6 +96,10 @@ func (c *serveCommand) Run(t *env) error {
 	group.Go(func() error { return options.Relay.Run(background) })
 	group.Go(func() error {
 		return jobs.NewPurger(jobStore, c.Retention, c.DeviceRetention, metrics, t.log).Run(background)
+	})
+	group.Go(func() error { return clicks.NewRollUps(b.clicks, c.ClickRetention, clickMetrics, t.log).Run(background) })
+	group.Go(func() error {
+		return clicks.NewHousekeeping(b.clicks, c.ClickRetention, clickMetrics, t.log).Run(background)
 	})
 	group.Go(func() error { return jobs.NewTransactionWatch(jobStore, metrics, t.log).Run(background) })
 	group.Go(func() error { return jobs.FlushSearchIndexes(background, jobStore, metrics, t.log) })
@@ -161,6 +169,13 @@ func (c *serveCommand) options(b *backends, tracer trace.Tracer, metrics *signin
 	}, nil
 }
 
+// clickReader returns the reader of clicks over a pool.
+func (c *serveCommand) clickReader(pool *pgxpool.Pool) *clicks.Reader {
+	return clicks.NewReader(pool, c.ClickRetention, func(orgKey, host, code string) string {
+		return catalog.ShortURL(string(c.LinkBaseURL), orgKey, host, code)
+	})
+}
+
 // newRegistry returns all metrics of control; deploy/metrics.md lists them. Metrics of session tokens and of the canary are missing when
 // these are off.
 func newRegistry(b *backends, options api.Options, server *api.Server, metrics *jobs.Metrics, watcher *canary.Canary) *prometheus.Registry {
@@ -177,6 +192,7 @@ func newRegistry(b *backends, options api.Options, server *api.Server, metrics *
 	registry.MustRegister(admin.Pools{
 		Postgres: map[string]func() *pgxpool.Stat{
 			"requests": b.requests.Stat, "phones": b.sdk.Stat, "relay": b.relay.Stat, "duties": b.jobs.Stat,
+			"clicks": b.clicks.Stat, "figures": b.figures.Stat,
 		},
 		Redis: map[string]func() *redis.PoolStats{"hints": b.hints.PoolStats, "limits": b.counter.PoolStats},
 	})
@@ -196,7 +212,9 @@ const (
 // delaying the relay, readiness and the background jobs.
 type backends struct {
 	requests, sdk, relay, jobs *pgxpool.Pool
-	hints, counter             redis.UniversalClient
+	// clicks is for the jobs of clicks, figures for requests of their figures.
+	clicks, figures *pgxpool.Pool
+	hints, counter  redis.UniversalClient
 }
 
 // openBackends opens all pools and clients. It waits for no connection, so a server that is down is no error.
@@ -219,6 +237,12 @@ func openBackends(t *env, c *serveCommand) (_ *backends, err error) {
 	if b.jobs, err = t.openPool(jobConnections); err != nil {
 		return nil, err
 	}
+	if b.clicks, err = t.openPool(clicks.JobConnections); err != nil {
+		return nil, err
+	}
+	if b.figures, err = t.openPool(clicks.RequestConnections); err != nil {
+		return nil, err
+	}
 	if b.hints, err = bus.Open(string(c.RedisURL)); err != nil {
 		return nil, err
 	}
@@ -229,7 +253,7 @@ func openBackends(t *env, c *serveCommand) (_ *backends, err error) {
 
 // close closes all pools and clients, and waits for the connections in use.
 func (b *backends) close() {
-	for _, pool := range []*pgxpool.Pool{b.requests, b.sdk, b.relay, b.jobs} {
+	for _, pool := range []*pgxpool.Pool{b.requests, b.sdk, b.relay, b.jobs, b.clicks, b.figures} {
 		if pool != nil {
 			pool.Close()
 		}

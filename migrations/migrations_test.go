@@ -147,6 +147,20 @@ var seeds = map[int64]string{
 		insert into click_counts (log, sequence, org_key, link_id, outcome, class, quarter, clicks) values
 			('80000000-0000-4000-8000-000000000001', 1, 'acme', null, 'unknown', 'bot', '2030-01-01 00:15Z', 1);
 		select click_salt((now() at time zone 'UTC')::date);`,
+	40: `
+		insert into click_quarters (org_key, link_id, quarter, class, outcome, clicks) values
+			('acme', '40000000-0000-4000-8000-000000000001', date_trunc('hour', now()), 'human', 'redirect', 1), ('acme', null, '2001-01-01Z', 'bot', 'unknown', 2);
+		insert into click_days (org_key, link_id, day, class, outcome, clicks) values ('acme', '40000000-0000-4000-8000-000000000001', now(), 'human', 'redirect', 1);
+		insert into click_org_quarters (org_key, quarter, class, outcome, clicks) values ('acme', date_trunc('hour', now()), 'human', 'redirect', 1);
+		insert into click_org_days (org_key, day, class, outcome, clicks) values ('acme', now(), 'human', 'redirect', 1);
+		insert into click_dimensions (org_key, link_id, day, class, dimension, value, clicks) values
+			('acme', '40000000-0000-4000-8000-000000000001', now(), 'human', 'country', 'DE', 1), ('acme', null, now(), 'human', 'country', null, 1);
+		insert into click_org_dimensions (org_key, day, class, dimension, value, clicks) values ('acme', now(), 'human', 'country', 'DE', 1);
+		insert into click_visitors (org_key, link_id, day, visitor) values ('acme', '40000000-0000-4000-8000-000000000001', now(), 1);
+		insert into click_visitor_days (org_key, link_id, day, visitors) values ('acme', '40000000-0000-4000-8000-000000000001', now(), 1);
+		insert into click_links (org_key, link_id, human, last_human_at) values ('acme', '40000000-0000-4000-8000-000000000001', 1, now());
+		insert into click_organizations (org_key, reclassified_at) values ('acme', now());
+		insert into click_agent_rulesets (agent_id, ruleset, facts) values (1, 1, 1);`,
 }
 
 func TestEveryEarlierVersionUpgradesWithItsData(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
 
+	"deeplink/control/internal/clicks"
 	"deeplink/control/internal/dnsverify"
 	"deeplink/control/internal/keyguard"
 	"deeplink/control/internal/relay"
@@ -37,6 +38,8 @@ type Server struct {
 // Options are what a server needs.
 type Options struct {
 	Store *store.Store
+	// Clicks reads the figures of clicks, with connections of its own.
+	Clicks *clicks.Reader
 	// SDK is the store for the SDK routes, with connections of its own.
 	SDK *store.Store
 	// Relay must run while the server handles requests.

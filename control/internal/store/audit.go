@@ -40,13 +40,15 @@ const (
 	SessionEnded          Action = "session.end"
 	ConsoleLinkCreated    Action = "consoleLink.create"
 	ConsoleLinkSpent      Action = "consoleLink.spend"
+	ClicksReclassified    Action = "clicks.reclassify"
+	ClicksForgotten       Action = "clicks.forget"
 )
 
 // Actions lists all actions.
 var Actions = []Action{
 	LinkCreated, LinkUpdated, LinkDeleted, DomainAdded, DomainVerified, DomainDeleted, DomainTransferStarted, DomainTransferEnded,
 	DomainTransferred, KeyRegenerated, AppConfigSet, PlanSet, OrganizationCreated, OrganizationSuspended, OrganizationResumed,
-	DeviceDeleted, SessionCreated, SessionSwitched, SessionEnded, ConsoleLinkCreated, ConsoleLinkSpent,
+	DeviceDeleted, SessionCreated, SessionSwitched, SessionEnded, ConsoleLinkCreated, ConsoleLinkSpent, ClicksReclassified, ClicksForgotten,
 }
 
 // target is the kind of the changed object.

@@ -1,0 +1,654 @@
+package clicks
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"deeplink/control/internal/bulkhead"
+	"deeplink/control/internal/store"
+	"deeplink/shared/click"
+)
+
+const (
+	// queryTimeout bounds a query of figures, with its wait for a place.
+	queryTimeout = 5 * time.Second
+	// queriesPerOrganization is the number of queries of an organization that run at the same time, waitingQueries that of those that wait.
+	queriesPerOrganization = 4
+	waitingQueries         = 256
+)
+
+// Reader serves figures and clicks. It is safe for concurrent use.
+type Reader struct {
+	pool      *pgxpool.Pool
+	raw       Raw
+	agents    *dictionary
+	retention time.Duration
+	share     *bulkhead.Bulkhead
+	linkBase  func(orgKey, host, shortCode string) string
+	cursorKey atomic.Pointer[[]byte]
+}
+
+// NewReader returns a reader over a pool of its own. retention is CLICKS_RETENTION. shortURL builds the URL of a link; host is empty on the
+// shared host.
+func NewReader(pool *pgxpool.Pool, retention time.Duration, shortURL func(orgKey, host, shortCode string) string) *Reader {
+	return &Reader{
+		pool: pool, raw: table{}, agents: newDictionary(), retention: retention, linkBase: shortURL,
+		share: bulkhead.New(bulkhead.Limits{
+			Slots: max(1, int(pool.Config().MaxConns)), PerKey: queriesPerOrganization, MaxWaiting: waitingQueries, MaxWait: queryTimeout,
+		}),
+	}
+}
+
+// Organization is the organization of a query.
+type Organization struct{ ID, Key string }
+
+// snapshot runs reads of an organization in one snapshot, within queryTimeout.
+func (r *Reader) snapshot(ctx context.Context, o Organization, what string, reads func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	leave, err := r.share.Acquire(ctx, o.ID)
+	switch {
+	case errors.Is(err, bulkhead.ErrFull), errors.Is(err, bulkhead.ErrTimeout):
+		return fmt.Errorf("%s: %w: %w", what, store.ErrBusy, err)
+	case err != nil:
+		return fmt.Errorf("%s: %w: %w", what, store.ErrUnavailable, err)
+	}
+	defer leave()
+	return store.Retry(what, func() error {
+		tx, err := r.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback(context.WithoutCancel(ctx))
+		return reads(ctx, tx)
+	})
+}
+
+// GroupBy is what the rows of a response are grouped by. "" stands for no groups.
+type GroupBy string
+
+const (
+	NoGroups      GroupBy = ""
+	ByLink        GroupBy = "link"
+	ByChannel     GroupBy = "channel"
+	ByTag         GroupBy = "tag"
+	ByDomain      GroupBy = "domain"
+	ByClass       GroupBy = "class"
+	ByOutcome     GroupBy = "outcome"
+	ByCountry     GroupBy = click.DimensionCountry
+	ByOS          GroupBy = click.DimensionOS
+	ByBrowser     GroupBy = click.DimensionBrowser
+	ByDevice      GroupBy = click.DimensionDevice
+	ByLanguage    GroupBy = click.DimensionLanguage
+	ByReferrer    GroupBy = click.DimensionReferrer
+	ByUTMSource   GroupBy = "utmSource"
+	ByUTMMedium   GroupBy = "utmMedium"
+	ByUTMCampaign GroupBy = "utmCampaign"
+)
+
+// GroupBys are all groupings.
+var GroupBys = []GroupBy{
+	ByLink, ByChannel, ByTag, ByDomain, ByClass, ByOutcome, ByCountry, ByOS, ByBrowser, ByDevice, ByLanguage, ByReferrer, ByUTMSource,
+	ByUTMMedium, ByUTMCampaign,
+}
+
+// PerDay reports whether figures of the grouping exist per day and without outcome only.
+func (g GroupBy) PerDay() bool {
+	switch g {
+	case ByCountry, ByOS, ByBrowser, ByDevice, ByLanguage, ByReferrer:
+		return true
+	}
+	return false
+}
+
+// FigureQuery selects figures.
+type FigureQuery struct {
+	// From is inclusive, To exclusive. Both are on quarters.
+	From, To time.Time
+	Location *time.Location
+	Interval Interval
+	GroupBy  GroupBy
+	// Classes are the requested ones, at least one.
+	Classes []click.Class
+	// Outcomes is nil for all except click.Unknown.
+	Outcomes []click.Outcome
+	Links    LinkFilter
+	Limit    int
+	// Start is the start of the first row of a series, From for the first page.
+	Start time.Time
+	// After is the place in groups before the page, nil for the first page.
+	After *GroupPlace
+}
+
+// GroupPlace is a place in groups: behind Skip of the groups with this number of clicks and a key of at least Key. Keys can be longer than a
+// cursor, which has their first bytes.
+type GroupPlace struct {
+	Clicks int64
+	Key    []byte // nil: behind the group without key
+	Skip   int
+}
+
+// maxPlaceKey is the length of the longest GroupPlace.Key, in bytes.
+const maxPlaceKey = 80
+
+// ByClassCounts are numbers of clicks by class.
+type ByClassCounts struct {
+	Human    int64 `json:"human"`
+	Preview  int64 `json:"preview"`
+	Bot      int64 `json:"bot"`
+	Prefetch int64 `json:"prefetch"`
+	Head     int64 `json:"head"`
+	Scanner  int64 `json:"scanner"`
+	Agent    int64 `json:"agent"`
+}
+
+// PublicClasses are the classes that figures have, in the order of ByClassCounts.
+var PublicClasses = []click.Class{click.Human, click.PreviewBot, click.Bot, click.Prefetch, click.Head, click.Scanner, click.Assistant}
+
+func (b *ByClassCounts) of(class click.Class) *int64 {
+	switch class {
+	case click.Human:
+		return &b.Human
+	case click.PreviewBot:
+		return &b.Preview
+	case click.Bot:
+		return &b.Bot
+	case click.Prefetch:
+		return &b.Prefetch
+	case click.Head:
+		return &b.Head
+	case click.Scanner:
+		return &b.Scanner
+	default:
+		return &b.Agent
+	}
+}
+
+func (b *ByClassCounts) sum(classes []click.Class) (n int64) {
+	for _, class := range classes {
+		n += *b.of(class)
+	}
+	return n
+}
+
+// Figures are the figures of a query.
+type Figures struct {
+	Completeness
+	ReclassifiedAt *time.Time
+	Approximate    bool
+	Totals         Totals
+	Rows           []Row
+	// NextStart and NextPlace are where the next page starts, nil at the end.
+	NextStart *time.Time
+	NextPlace *GroupPlace
+}
+
+// Totals are the sums of a query over its whole range.
+type Totals struct {
+	Clicks        int64         `json:"clicks"`
+	ByClass       ByClassCounts `json:"byClass"`
+	VisitorDays   *int64        `json:"visitorDays"`
+	LateClicks    int64         `json:"lateClicks"`
+	WithoutDetail int64         `json:"withoutDetail"`
+}
+
+// Row is a row of a time series, or a group.
+type Row struct {
+	Start, End  time.Time
+	Key         *string
+	Clicks      int64
+	ByClass     ByClassCounts
+	VisitorDays *int64
+	// Link is set for a group of a link that exists, Host for a group of a domain that exists.
+	Link *RowLink
+	Host *string
+}
+
+// RowLink is the link of a group.
+type RowLink struct {
+	ShortCode string  `json:"shortCode"`
+	URL       string  `json:"url"`
+	Title     *string `json:"title"`
+}
+
+// Figures returns the figures of a query.
+func (r *Reader) Figures(ctx context.Context, o Organization, q FigureQuery) (f Figures, err error) {
+	err = r.snapshot(ctx, o, "read figures of clicks", func(ctx context.Context, tx pgx.Tx) (err error) {
+		f = Figures{Rows: []Row{}}
+		if f.Completeness, err = completeness(ctx, tx, q.From, q.To); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, `select max(reclassified_at) from click_organizations where org_key = $1`, o.Key).Scan(&f.ReclassifiedAt); err != nil {
+			return err
+		}
+		if err := r.totals(ctx, tx, o, q, &f); err != nil {
+			return err
+		}
+		switch {
+		case q.Interval != NoInterval:
+			return r.series(ctx, tx, o, q, &f)
+		case q.GroupBy != NoGroups:
+			return r.groups(ctx, tx, o, q, &f)
+		}
+		return nil
+	})
+	return f, err
+}
+
+// hasVisitors reports whether the figures of a range have visitors.
+func (q *FigureQuery) hasVisitors(from, to time.Time) bool {
+	return len(q.Classes) == 1 && q.Classes[0] == click.Human && q.Outcomes == nil && isMidnight(from) && isMidnight(to) && !q.Links.byFields()
+}
+
+// perDay reports whether the figures can be read per day: all bounds of rows are midnights (UTC).
+func (q *FigureQuery) perDay(bounds ...time.Time) bool {
+	for _, at := range append(bounds, q.From, q.To) {
+		if !isMidnight(at) {
+			return false
+		}
+	}
+	return true
+}
+
+// source adds the conditions of a query to a statement over the counts in [from, to), and returns their table and its column of time.
+func (q *FigureQuery) source(s *query, from, to time.Time, perDay, byLink bool) (table, column string) {
+	table, column = "click_", "quarter"
+	if !byLink && !q.Links.any() {
+		table += "org_"
+	}
+	if perDay {
+		table, column = table+"days", "day"
+		s.where(`c.org_key = $1 and c.day >= ` + s.value(from) + `::date and c.day < ` + s.value(to) + `::date`)
+	} else {
+		table += "quarters"
+		s.where(`c.org_key = $1 and c.quarter >= ` + s.value(from) + ` and c.quarter < ` + s.value(to))
+	}
+	if q.Outcomes == nil {
+		s.where(`c.outcome <> 'unknown'`)
+	} else {
+		s.where(`c.outcome = any (` + s.value(names(q.Outcomes)) + `::click_outcome[])`)
+	}
+	q.Links.restrict(s, `c.link_id`)
+	return table, column
+}
+
+func (r *Reader) totals(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+	s := newQuery(o.Key)
+	table, _ := q.source(s, q.From, q.To, q.perDay(), false)
+	rows, err := tx.Query(ctx, `select c.class::text, sum(c.clicks)::bigint, sum(c.late)::bigint, sum(c.undetailed)::bigint from `+table+` c where `+s.all()+` group by c.class`,
+		s.arguments...)
+	if err != nil {
+		return err
+	}
+	requested := map[click.Class]bool{}
+	for _, class := range q.Classes {
+		requested[class] = true
+	}
+	var name string
+	var clicks, late, undetailed int64
+	if _, err := pgx.ForEachRow(rows, []any{&name, &clicks, &late, &undetailed}, func() error {
+		class, ok := click.ParseClass(name)
+		if !ok || class == click.Internal {
+			return nil
+		}
+		*f.Totals.ByClass.of(class) += clicks
+		if requested[class] {
+			f.Totals.LateClicks += late
+			f.Totals.WithoutDetail += undetailed
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	f.Totals.Clicks = f.Totals.ByClass.sum(q.Classes)
+	if !q.hasVisitors(q.From, q.To) {
+		return nil
+	}
+	days, approximate, err := visitorDays(ctx, tx, o.Key, q.Links.LinkID, q.From, q.To)
+	if err != nil {
+		return err
+	}
+	f.Approximate = approximate
+	f.Totals.VisitorDays = new(int64)
+	for _, n := range days {
+		*f.Totals.VisitorDays += n
+	}
+	return nil
+}
+
+// visitorDays returns the visitors of each day, of a link or of all links.
+func visitorDays(ctx context.Context, tx pgx.Tx, orgKey, linkID string, from, to time.Time) (days map[int64]int64, approximate bool, err error) {
+	link := uuid.Nil
+	if linkID != "" {
+		if link, err = uuid.Parse(linkID); err != nil {
+			return nil, false, err
+		}
+		if link == uuid.Nil {
+			return nil, false, nil // no link has this id, and its rows are those of all links
+		}
+	}
+	rows, err := tx.Query(ctx, `select day, visitors, sketch is not null or unhashed > 0 from click_visitor_days
+		where org_key = $1 and link_id = $2 and day >= $3::date and day < $4::date`, orgKey, link, from, to)
+	if err != nil {
+		return nil, false, err
+	}
+	days = map[int64]int64{}
+	var of time.Time
+	var visitors int64
+	var inexact bool
+	_, err = pgx.ForEachRow(rows, []any{&of, &visitors, &inexact}, func() error {
+		days[of.Unix()] = visitors
+		approximate = approximate || inexact
+		return nil
+	})
+	return days, approximate, err
+}
+
+func (r *Reader) series(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+	starts, more := bounds(q.Start, q.To, q.Interval, q.Location, q.Limit)
+	end := starts[len(starts)-1]
+	f.Rows = make([]Row, len(starts)-1)
+	for i := range f.Rows {
+		f.Rows[i].Start, f.Rows[i].End = starts[i], starts[i+1]
+	}
+	if more {
+		f.NextStart = &end
+	}
+	perDay := q.perDay(starts...)
+	s := newQuery(o.Key)
+	table, column := q.source(s, q.Start, end, perDay, false)
+	kind := `timestamptz`
+	if perDay {
+		kind = `date`
+	}
+	rows, err := tx.Query(ctx, `select width_bucket(c.`+column+`, `+s.value(starts)+`::`+kind+`[]), c.class::text, sum(c.clicks)::bigint from `+table+` c where `+s.all()+` group by 1, 2`,
+		s.arguments...)
+	if err != nil {
+		return err
+	}
+	var bucket int
+	var name string
+	var clicks int64
+	if _, err := pgx.ForEachRow(rows, []any{&bucket, &name, &clicks}, func() error {
+		if class, ok := click.ParseClass(name); ok && class != click.Internal {
+			*f.Rows[bucket-1].ByClass.of(class) += clicks
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range f.Rows {
+		f.Rows[i].Clicks = f.Rows[i].ByClass.sum(q.Classes)
+	}
+	return r.seriesVisitors(ctx, tx, o, q, f)
+}
+
+// seriesVisitors sets the visitors of the rows that begin and end at a midnight (UTC).
+func (r *Reader) seriesVisitors(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+	if !q.hasVisitors(q.From, q.To) || len(f.Rows) == 0 {
+		return nil
+	}
+	days, _, err := visitorDays(ctx, tx, o.Key, q.Links.LinkID, dayOf(f.Rows[0].Start), f.Rows[len(f.Rows)-1].End)
+	if err != nil {
+		return err
+	}
+	for i := range f.Rows {
+		row := &f.Rows[i]
+		if !q.hasVisitors(row.Start, row.End) {
+			continue
+		}
+		row.VisitorDays = new(int64)
+		for at := row.Start; at.Before(row.End); at = at.Add(day) {
+			*row.VisitorDays += days[at.Unix()]
+		}
+	}
+	return nil
+}
+
+// sums are the columns of clicks by class, in the order of PublicClasses.
+func sums(column string) (list string) {
+	for i, class := range PublicClasses {
+		if i > 0 {
+			list += `, `
+		}
+		list += `coalesce(sum(` + column + `) filter (where c.class = '` + class.String() + `'), 0)::bigint as n` + fmt.Sprint(i)
+	}
+	return list
+}
+
+// resummed are the sums of such columns.
+func resummed() (list string) {
+	for i := range PublicClasses {
+		if i > 0 {
+			list += `, `
+		}
+		list += fmt.Sprintf(`sum(n%d)::bigint as n%d`, i, i)
+	}
+	return list
+}
+
+// linkFields are the groupings by a field of links.
+var linkFields = map[GroupBy]string{
+	ByChannel: `l.channel`, ByTag: `t.tag`, ByDomain: `l.domain_id::text`, ByUTMSource: `l.utm_source`, ByUTMMedium: `l.utm_medium`, ByUTMCampaign: `l.utm_campaign`,
+}
+
+func (r *Reader) groups(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+	s := newQuery(o.Key)
+	field := linkFields[q.GroupBy]
+	var table, key string
+	if q.GroupBy.PerDay() {
+		table = "click_org_dimensions"
+		if q.Links.any() {
+			table = "click_dimensions"
+		}
+		s.where(`c.org_key = $1 and c.dimension = ` + s.value(string(q.GroupBy)) + `::click_dimension and c.day >= ` + s.value(q.From) + `::date and c.day < ` + s.value(q.To) + `::date`)
+		q.Links.restrict(s, `c.link_id`)
+		key = `c.value`
+	} else {
+		table, _ = q.source(s, q.From, q.To, q.perDay(), field != "" || q.GroupBy == ByLink)
+		switch q.GroupBy {
+		case ByClass:
+			key = `c.class::text`
+		case ByOutcome:
+			key = `c.outcome::text`
+		default:
+			key = `c.link_id`
+		}
+	}
+	sql := `with g as (select ` + key + ` as k, ` + sums(`c.clicks`) + ` from ` + table + ` c where ` + s.all() + ` group by 1)`
+	if field != "" {
+		tags := ``
+		if q.GroupBy == ByTag {
+			tags = ` left join lateral unnest(l.tags) t (tag) on true`
+		}
+		sql += `, h as (select ` + field + ` as k, ` + resummed() + ` from g left join links l on l.id = g.k and l.organization_id = ` + s.value(o.ID) + `::uuid` + tags + ` group by 1)`
+	} else {
+		sql += `, h as (select * from g)`
+	}
+	total := ``
+	for i, class := range PublicClasses {
+		for _, requested := range q.Classes {
+			if requested == class {
+				if total != `` {
+					total += ` + `
+				}
+				total += fmt.Sprintf(`n%d`, i)
+			}
+		}
+	}
+	sql += ` select k.k, k.total, n0, n1, n2, n3, n4, n5, n6 from (
+		select k::text collate "C" as k, ` + total + ` as total, n0, n1, n2, n3, n4, n5, n6 from h) k where k.total > 0`
+	skip := 0
+	if q.After != nil {
+		clicks := s.value(q.After.Clicks)
+		if q.After.Key == nil {
+			sql += ` and k.total < ` + clicks
+		} else {
+			sql += ` and (k.total < ` + clicks + ` or k.total = ` + clicks + ` and (k.k is null or convert_to(k.k, 'UTF8') >= ` + s.value(q.After.Key) + `))`
+			skip = q.After.Skip
+		}
+	}
+	sql += ` order by k.total desc, k.k nulls last limit ` + s.value(q.Limit+1) + ` offset ` + s.value(skip)
+	rows, err := tx.Query(ctx, sql, s.arguments...)
+	if err != nil {
+		return err
+	}
+	var found *string
+	var clicks int64
+	var n [7]int64
+	if _, err := pgx.ForEachRow(rows, []any{&found, &clicks, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6]}, func() error {
+		row := Row{Clicks: clicks}
+		if found != nil {
+			text := *found
+			row.Key = &text
+		}
+		for i, class := range PublicClasses {
+			*row.ByClass.of(class) = n[i]
+		}
+		f.Rows = append(f.Rows, row)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if len(f.Rows) > q.Limit {
+		f.Rows = f.Rows[:q.Limit]
+		f.NextPlace = place(f.Rows, q.After)
+	}
+	switch q.GroupBy {
+	case ByLink:
+		return r.describeLinks(ctx, tx, o, q, f)
+	case ByDomain:
+		return r.describeDomains(ctx, tx, o, f)
+	}
+	return nil
+}
+
+// place returns the place behind the last row of a page that starts at after.
+func place(rows []Row, after *GroupPlace) *GroupPlace {
+	last := rows[len(rows)-1]
+	if last.Key == nil {
+		return &GroupPlace{Clicks: last.Clicks}
+	}
+	key := []byte(*last.Key)
+	if len(key) > maxPlaceKey {
+		key = key[:maxPlaceKey]
+	}
+	p := &GroupPlace{Clicks: last.Clicks, Key: key}
+	if after != nil && after.Clicks == p.Clicks && bytes.Equal(after.Key, p.Key) {
+		p.Skip = after.Skip
+	}
+	for _, row := range rows {
+		if row.Clicks == p.Clicks && row.Key != nil && bytes.Compare([]byte(*row.Key), key) >= 0 {
+			p.Skip++
+		}
+	}
+	return p
+}
+
+func (r *Reader) describeLinks(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+	var ids []string
+	index := map[string]*Row{}
+	for i := range f.Rows {
+		if key := f.Rows[i].Key; key != nil {
+			ids = append(ids, *key)
+			index[*key] = &f.Rows[i]
+		}
+	}
+	rows, err := tx.Query(ctx, `select l.id::text, l.short_code, coalesce(d.host, ''), l.title from links l join domains d on d.id = l.domain_id
+		where l.organization_id = $1 and l.id = any ($2::uuid[])`, o.ID, ids)
+	if err != nil {
+		return err
+	}
+	var id, code, host string
+	var title *string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &code, &host, &title}, func() error {
+		index[id].Link = &RowLink{ShortCode: code, URL: r.linkBase(o.Key, host, code)}
+		if title != nil {
+			text := *title
+			index[id].Link.Title = &text
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if !q.hasVisitors(q.From, q.To) {
+		return nil
+	}
+	for i := range f.Rows {
+		f.Rows[i].VisitorDays = new(int64)
+	}
+	rows, err = tx.Query(ctx, `select link_id::text, sum(visitors)::bigint, bool_or(sketch is not null or unhashed > 0) from click_visitor_days
+		where org_key = $1 and link_id = any ($2::uuid[]) and day >= $3::date and day < $4::date group by link_id`, o.Key, ids, q.From, q.To)
+	if err != nil {
+		return err
+	}
+	var visitors int64
+	var inexact bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &visitors, &inexact}, func() error {
+		*index[id].VisitorDays = visitors
+		f.Approximate = f.Approximate || inexact
+		return nil
+	})
+	return err
+}
+
+func (r *Reader) describeDomains(ctx context.Context, tx pgx.Tx, o Organization, f *Figures) error {
+	rows, err := tx.Query(ctx, `select id::text, host from domains where organization_id = $1`, o.ID)
+	if err != nil {
+		return err
+	}
+	hosts := map[string]*string{}
+	var id string
+	var host *string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &host}, func() error {
+		hosts[id] = nil
+		if host != nil {
+			text := *host
+			hosts[id] = &text
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range f.Rows {
+		if key := f.Rows[i].Key; key != nil {
+			if host, known := hosts[*key]; known {
+				if host == nil {
+					host = new(string) // the shared host, which only the API knows
+				}
+				f.Rows[i].Host = host
+			}
+		}
+	}
+	return nil
+}
+
+// CursorKey returns the key that authenticates cursors. All controls share it.
+func (r *Reader) CursorKey(ctx context.Context) ([]byte, error) {
+	if key := r.cursorKey.Load(); key != nil {
+		return *key, nil
+	}
+	var key []byte
+	err := store.Retry("read the key of cursors", func() error {
+		generated := make([]byte, 32)
+		rand.Read(generated) // never fails, by its contract
+		if _, err := r.pool.Exec(ctx, `insert into signing_keys (name, key) values ('cursor', $1) on conflict do nothing`, generated); err != nil {
+			return err
+		}
+		return r.pool.QueryRow(ctx, `select key from signing_keys where name = 'cursor'`).Scan(&key)
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.cursorKey.Store(&key)
+	return key, nil
+}
