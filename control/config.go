@@ -55,6 +55,11 @@ type command struct {
 	Events struct {
 		Export eventsExportCommand `cmd:"" help:"Print SDK events, one per line."`
 	} `cmd:"" help:"Events of apps."`
+	Clicks struct {
+		Reclassify clicksReclassifyCommand `cmd:"" help:"Classify clicks again with the rules of this program."`
+		Forget     clicksForgetCommand     `cmd:"" help:"Give up the clicks of a dead edge, so that figures become complete without them."`
+		Export     clicksExportCommand     `cmd:"" help:"Print clicks, one per line."`
+	} `cmd:"" help:"Clicks on links."`
 	Device struct {
 		Delete deviceDeleteCommand `cmd:"" help:"Erase a device or a user of an app, and unlink the events."`
 	} `cmd:"" help:"Devices and users of apps."`
@@ -150,8 +155,8 @@ type serveCommand struct {
 	Retention       time.Duration        `name:"events-retention" env:"EVENTS_RETENTION" default:"9600h" help:"How long to keep SDK events; control deletes them in whole days."`
 	DeviceRetention time.Duration        `name:"devices-retention" env:"DEVICES_RETENTION" default:"9600h" help:"How long to keep unused devices, and users without a device, with their traits."`
 	clickRetention
-	Canary          time.Duration        `name:"control-canary" env:"CONTROL_CANARY" default:"10s" help:"How often the canary creates, edits and deletes a link and checks that every edge serves each change. 0s: never."`
-	Collector       string               `name:"otlp-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" help:"OTLP collector that gets traces of requests, over HTTP. Without it tracing is off."`
+	Canary    time.Duration `name:"control-canary" env:"CONTROL_CANARY" default:"10s" help:"How often the canary creates, edits and deletes a link and checks that every edge serves each change. 0s: never."`
+	Collector string        `name:"otlp-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" help:"OTLP collector that gets traces of requests, over HTTP. Without it tracing is off."`
 }
 
 // clickRetention is the setting of how long clicks are kept one by one.

@@ -97,7 +97,9 @@ func (c *serveCommand) Run(t *env) error {
 	group.Go(func() error {
 		return jobs.NewPurger(jobStore, c.Retention, c.DeviceRetention, metrics, t.log).Run(background)
 	})
-	group.Go(func() error { return clicks.NewRollUps(b.clicks, c.ClickRetention, clickMetrics, t.log).Run(background) })
+	group.Go(func() error {
+		return clicks.NewRollUps(b.clicks, c.ClickRetention, clickMetrics, t.log).Run(background)
+	})
 	group.Go(func() error {
 		return clicks.NewHousekeeping(b.clicks, c.ClickRetention, clickMetrics, t.log).Run(background)
 	})
@@ -163,7 +165,7 @@ func (c *serveCommand) options(b *backends, tracer trace.Tracer, metrics *signin
 		pages[i] = api.Page(file)
 	}
 	return api.Options{
-		Store: requests, Console: service, SDK: c.store(b.sdk), Relay: relay.New(b.relay, b.hints, log), Counter: b.counter,
+		Store: requests, Console: service, Clicks: c.clickReader(b.figures), SDK: c.store(b.sdk), Relay: relay.New(b.relay, b.hints, log), Counter: b.counter,
 		Proxies: c.TrustedProxies.Proxies, LinkBase: c.LinkBaseURL, ExtraHosts: c.ExtraHosts, SDKOrigins: c.SDKOrigins,
 		Sessions: sessions, Checkout: checkout, Resolver: dnsverify.NewResolver(c.DNS), Pages: pages, Tracer: tracer, Log: log,
 	}, nil

@@ -29,6 +29,9 @@ var linkRoutes = []struct{ method, path, body string }{
 	{"DELETE", "/links/external/sku-none", ``},
 	{"GET", "/links/00000000-0000-7000-8000-000000000000/qr.svg", ``},
 	{"GET", "/links/00000000-0000-7000-8000-000000000000/qr.png", ``},
+	{"GET", "/analytics/clicks", ``},
+	{"HEAD", "/analytics/clicks", ``},
+	{"GET", "/analytics/clicks/raw", ``},
 }
 
 func TestEveryLinkRouteRequiresAServerKeyOfAPlanWithAPIAccess(t *testing.T) {

@@ -26,7 +26,7 @@ type cursorPage struct {
 
 // listLinksAfter serves GET /links with a cursor.
 func (s *Server) listLinksAfter(
-	x *requestState, r *http.Request, organization catalog.Organization, q *decode.Query, filter store.LinkFilter,
+	x *requestState, r *http.Request, organization catalog.Organization, q *decode.Query, filter store.LinkFilter, withClicks bool,
 ) error {
 	cursor, _ := q.Value("after")
 	if q.Has("page") {
@@ -66,7 +66,14 @@ func (s *Server) listLinksAfter(
 		}
 		page.NextCursor = &next
 	}
-	return writeJSON(x, http.StatusOK, page)
+	if !withClicks {
+		return writeJSON(x, http.StatusOK, page)
+	}
+	included, err := s.includeClicks(r, organization, links)
+	if err != nil {
+		return err
+	}
+	return writeJSON(x, http.StatusOK, cursorPageWithClicks{included, page})
 }
 
 // cursorCodec encodes positions in the list of an organization with a filter as cursors. A cursor does not expire, so its form can never

@@ -12,12 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"deeplink/control/internal/clicks"
 	"deeplink/control/internal/dnsverify"
 	"deeplink/control/internal/relay"
 	"deeplink/control/internal/session"
 	"deeplink/control/internal/store"
 	"deeplink/control/internal/testenv"
 	"deeplink/shared/bus"
+	"deeplink/shared/catalog"
 	"deeplink/shared/clientip"
 	"deeplink/shared/ratelimit"
 	"deeplink/shared/settings"
@@ -115,6 +117,14 @@ func (w *testEnv) newServer(log *logBuffer, options ...option) (s *Server, stop 
 		return store.New(pool, testLinkBase, extra...)
 	}
 	o.Store, o.SDK = open(o.connections), open(o.sdkConnections)
+	figures, err := store.OpenPool(w.DB.ControlURL, clicks.RequestConnections)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	closers = append(closers, figures.Close)
+	o.Clicks = clicks.NewReader(figures, 720*time.Hour, func(orgKey, host, code string) string {
+		return catalog.ShortURL(testLinkBase, orgKey, host, code)
+	})
 	relayPool, err := store.OpenPool(w.DB.ControlURL, 2)
 	if err != nil {
 		w.T.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
@@ -189,7 +190,8 @@ func FuzzHeaders(f *testing.F) {
 // FuzzQuery parses queries: accepted values are within the bounds, each rejected parameter is reported once.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{"", "page=2&limit=100", "page=-1", "isActive=true&isActive=true", "search=%25&tag=%00", "channel=email&domainId=x",
-		"size=64&level=H&margin=0&fg=ffffff", "size=1e3;level=x", "%zz=1", "page=9223372036854775808"} {
+		"size=64&level=H&margin=0&fg=ffffff", "size=1e3;level=x", "%zz=1", "from=2030-01-01&to=2030-02-01&timezone=America/Santiago&interval=hour",
+		"class=all&outcome=redirect,landing&groupBy=country&after=AAAA", "from=2030-01-01T00:00:00.001Z&order=asc&late=true", "page=9223372036854775808"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -207,6 +209,15 @@ func FuzzQuery(f *testing.F) {
 				t.Errorf("%q: accepted %+v: %v", raw, options, err)
 			}
 		}
+		once(t, raw, err)
+		now := time.Date(2030, 5, 6, 7, 8, 9, 0, time.UTC)
+		figures, _, err := readFigureQuery(raw, nowhere, now)
+		if err == nil && (!figures.From.Before(figures.To) || figures.To.Sub(figures.From) > maxClickDays*24*time.Hour || len(figures.Classes) == 0 ||
+			figures.From.UnixNano()%int64(15*time.Minute) != 0 || figures.Limit < 1 || figures.Limit > maxClickLimit) {
+			t.Errorf("%q: accepted %+v", raw, figures)
+		}
+		once(t, raw, err)
+		_, _, err = readRawQuery(raw, nowhere, now)
 		once(t, raw, err)
 	})
 }

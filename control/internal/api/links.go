@@ -30,9 +30,9 @@ type deletedResponse struct {
 // listLinks serves GET /links: a page by its number, or one that follows a cursor.
 func (s *Server) listLinks(x *requestState, r *http.Request, organization catalog.Organization) error {
 	q := decode.ReadQuery(r.URL.RawQuery)
-	filter := readFilter(q)
+	filter, withClicks := readFilter(q), readInclude(q)
 	if q.Has("after") {
-		return s.listLinksAfter(x, r, organization, q, filter)
+		return s.listLinksAfter(x, r, organization, q, filter, withClicks)
 	}
 	filter.Page = q.Integer("page", 1, 1, maxPage)
 	if err := inOrder(q, "page"); err != nil {
@@ -42,25 +42,39 @@ func (s *Server) listLinks(x *requestState, r *http.Request, organization catalo
 	if err != nil {
 		return err
 	}
-	return writeJSON(x, http.StatusOK, linkPage{Data: links, Total: total, Page: filter.Page, Limit: filter.Limit})
+	page := linkPage{Data: links, Total: total, Page: filter.Page, Limit: filter.Limit}
+	if !withClicks {
+		return writeJSON(x, http.StatusOK, page)
+	}
+	included, err := s.includeClicks(r, organization, links)
+	if err != nil {
+		return err
+	}
+	return writeJSON(x, http.StatusOK, linkPageWithClicks{included, page})
 }
 
 // getLink serves GET /links/{id}.
 func (s *Server) getLink(x *requestState, r *http.Request, organization catalog.Organization) error {
 	id, badID := pathID(r)
 	conditions, badHeaders := readPreconditions(r.Header)
-	if err := together(badHeaders, badID); err != nil {
+	withClicks, badQuery := readIncludeOf(r)
+	if err := together(badHeaders, decode.Join(badID, badQuery)); err != nil {
 		return err
 	}
 	link, err := s.link(x, r, organization, id)
 	if err != nil {
 		return err
 	}
-	return sendLink(x, conditions, link)
+	return s.sendLink(x, r, organization, conditions, link, withClicks)
 }
 
-// sendLink responds to a read of a link.
-func sendLink(x *requestState, conditions preconditions, link catalog.LinkWithDomain) error {
+// sendLink responds to a read of a link. The ETag identifies the state of the link and not its clicks, so a response with clicks is always sent.
+func (s *Server) sendLink(
+	x *requestState, r *http.Request, organization catalog.Organization, conditions preconditions, link catalog.LinkWithDomain, withClicks bool,
+) error {
+	if withClicks {
+		conditions.noneMatch = nil
+	}
 	tag := link.ETag()
 	notModified, err := conditions.ofRead(tag)
 	if err != nil {
@@ -71,7 +85,14 @@ func sendLink(x *requestState, conditions preconditions, link catalog.LinkWithDo
 		x.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return writeJSON(x, http.StatusOK, link)
+	if !withClicks {
+		return writeJSON(x, http.StatusOK, link)
+	}
+	included, err := s.includeClicks(r, organization, []catalog.LinkWithDomain{link})
+	if err != nil {
+		return err
+	}
+	return writeJSON(x, http.StatusOK, included[0])
 }
 
 // link returns the link with the id in the path.

@@ -81,14 +81,15 @@ func (s *Server) deleteTarget(
 func (s *Server) getExternalLink(x *requestState, r *http.Request, organization catalog.Organization) error {
 	externalID, badPath := pathExternalID(r)
 	conditions, badHeaders := readPreconditions(r.Header)
-	if err := together(badHeaders, badPath); err != nil {
+	withClicks, badQuery := readIncludeOf(r)
+	if err := together(badHeaders, decode.Join(badPath, badQuery)); err != nil {
 		return err
 	}
 	link, err := s.Store.LinkByExternalID(r.Context(), organization.ID, externalID)
 	if err != nil {
 		return s.awaitDeleted(x, r, organization, store.LinkRef{ExternalID: externalID}, err)
 	}
-	return sendLink(x, conditions, link)
+	return s.sendLink(x, r, organization, conditions, link, withClicks)
 }
 
 // putExternalLink serves PUT /links/external/{externalId}.

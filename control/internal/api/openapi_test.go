@@ -83,7 +83,16 @@ func testCases(t *testing.T, w *testEnv, p *process) []testCase {
 		{"listLinks", c, "/links", "", 200, nil},
 		{"listLinks", c, "/links?page=2&limit=1&isActive=true&search=a&tag=one&channel=email&domainId=" + link.DomainID, "", 200, nil},
 		{"listLinks", c, "/links?page=0", "", 400, nil},
+		{"listLinks", c, "/links?include=clicks", "", 200, nil},
 		{"getLink", c, "/links/" + link.ID, "", 200, nil},
+		{"getLink", c, "/links/" + link.ID + "?include=clicks", "", 200, nil},
+		{"showClicks", c, "/analytics/clicks", "", 200, nil},
+		{"showClicks", c, "/analytics/clicks?interval=day&timezone=Europe/Berlin&class=human,bot&outcome=redirect&linkId=" + link.ID + "&limit=5", "", 200, nil},
+		{"showClicks", c, "/analytics/clicks?groupBy=link&class=all", "", 200, nil},
+		{"showClicks", c, "/analytics/clicks?interval=fortnight", "", 400, nil},
+		{"listClicks", c, "/analytics/clicks/raw", "", 200, nil},
+		{"listClicks", c, "/analytics/clicks/raw?order=asc&late=false&limit=1", "", 200, nil},
+		{"listClicks", c, "/analytics/clicks/raw?order=up", "", 400, nil},
 		{"getLink", c, "/links/42", "", 400, nil},
 		{"getLink", c, unknown, "", 404, nil},
 		{"updateLink", c, "/links/" + link.ID, `{"title":null,"og":{"title":"New"}}`, 200, mergePatch},
@@ -111,7 +120,7 @@ func testCases(t *testing.T, w *testEnv, p *process) []testCase {
 	for operation, path := range map[string]string{
 		"writeLinks": "/links/bulk", "getExternalLink": "/links/external/none", "putExternalLink": "/links/external/none", "deleteExternalLink": "/links/external/none",
 		"createLink": "/links", "listLinks": "/links", "getLink": unknown, "updateLink": unknown, "deleteLink": unknown,
-		"drawLinkSVG": unknown + "/qr.svg", "drawLinkPNG": unknown + "/qr.png",
+		"drawLinkSVG": unknown + "/qr.svg", "drawLinkPNG": unknown + "/qr.png", "showClicks": "/analytics/clicks", "listClicks": "/analytics/clicks/raw",
 	} {
 		all = append(all, testCase{operation, client401, path, "", 401, nil}, testCase{operation, client402, path, "", 402, nil},
 			testCase{operation, client403, path, "", 403, nil})

@@ -16,12 +16,14 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/google/go-cmp/cmp"
 
+	"deeplink/control/internal/clicks"
 	"deeplink/control/internal/decode"
 	"deeplink/control/internal/openapi"
 	"deeplink/control/internal/relay"
 	"deeplink/control/internal/store"
 	"deeplink/shared/apikey"
 	"deeplink/shared/catalog"
+	"deeplink/shared/click"
 	"deeplink/shared/envelope"
 	"deeplink/shared/qr"
 	"deeplink/shared/requestid"
@@ -104,17 +106,34 @@ func TestDocumentedBoundsAreTheConstants(t *testing.T) {
 		"parameters.Limit.maximum":    maxLimit,
 		"parameters.Limit.default":    defaultLimit,
 		"parameters.Search.maxLength": maxSearch,
-		"parameters.Tag.maxLength":    catalog.MaxTag,
-		"parameters.QRSize.minimum":   qr.MinSize,
-		"parameters.QRSize.maximum":   qr.MaxSize,
-		"parameters.QRSize.default":   unset.Size,
-		"parameters.QRLevel.enum":     []string{"L", "M", "Q", "H"},
-		"parameters.QRLevel.default":  string(unset.Level),
-		"parameters.QRMargin.minimum": 0,
-		"parameters.QRMargin.maximum": qr.MaxMargin,
-		"parameters.QRMargin.default": unset.Margin,
-		"headers.Version.enum":        []string{version},
-		"headers.Propagation.enum":    []relay.Propagation{relay.Complete, relay.Pending},
+
+		"parameters.Timezone.default":        "UTC",
+		"parameters.ClickInterval.enum":      clicks.Intervals,
+		"parameters.ClickInterval.default":   clicks.NoInterval,
+		"parameters.ClickGroupBy.enum":       clicks.GroupBys,
+		"parameters.ClickClass.items.enum":   append(publicClasses(), "all"),
+		"parameters.ClickClass.default":      []string{"human"},
+		"parameters.ClickOutcome.items.enum": append(click.Outcomes(), "all"),
+		"parameters.ClickOrder.enum":         []string{"desc", "asc"},
+		"parameters.ClickOrder.default":      "desc",
+		"parameters.ClickLimit.minimum":      1,
+		"parameters.ClickLimit.maximum":      maxClickLimit,
+		"parameters.ClickAfter.minLength":    1,
+		"parameters.ClickAfter.maxLength":    maxClickCursor,
+		"parameters.ClickAfter.pattern":      `^[A-Za-z0-9_-]+$`,
+		"parameters.Include.enum":            []string{"clicks"},
+		"schemas.MissingClicks.state.enum":   []clicks.State{clicks.Waiting, clicks.Forgotten, clicks.Lost, clicks.Off},
+		"parameters.Tag.maxLength":           catalog.MaxTag,
+		"parameters.QRSize.minimum":          qr.MinSize,
+		"parameters.QRSize.maximum":          qr.MaxSize,
+		"parameters.QRSize.default":          unset.Size,
+		"parameters.QRLevel.enum":            []string{"L", "M", "Q", "H"},
+		"parameters.QRLevel.default":         string(unset.Level),
+		"parameters.QRMargin.minimum":        0,
+		"parameters.QRMargin.maximum":        qr.MaxMargin,
+		"parameters.QRMargin.default":        unset.Margin,
+		"headers.Version.enum":               []string{version},
+		"headers.Propagation.enum":           []relay.Propagation{relay.Complete, relay.Pending},
 
 		"schemas.RequestId.minLength": 1,
 		"schemas.RequestId.maxLength": requestid.MaxLength,
@@ -420,4 +439,12 @@ func TestDescriptionsNameTheLimitsOfTheCode(t *testing.T) {
 			t.Errorf("%s: %q, expected to contain %q", row.where, row.text, row.expected)
 		}
 	}
+}
+
+// publicClasses are the names of the classes that responses have.
+func publicClasses() (names []string) {
+	for _, class := range clicks.PublicClasses {
+		names = append(names, class.String())
+	}
+	return names
 }

@@ -45,6 +45,8 @@ var portalRoutes = []struct {
 	{session.Member, "DELETE", "/portal/links/" + nowhere, ``},
 	{session.Member, "GET", "/portal/links/" + nowhere + "/qr.svg", ``},
 	{session.Member, "GET", "/portal/links/" + nowhere + "/qr.png", ``},
+	{session.Member, "GET", "/portal/analytics/clicks", ``},
+	{session.Member, "GET", "/portal/analytics/clicks/raw", ``},
 	{session.Member, "GET", "/portal/domains", ``},
 	{session.Admin, "POST", "/portal/domains", `{}`},
 	{session.Admin, "DELETE", "/portal/domains/" + nowhere, ``},

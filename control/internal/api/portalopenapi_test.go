@@ -83,6 +83,10 @@ func portalTestCases(t *testing.T, w *testEnv) []testCase {
 		{"portalDrawLinkPNG", c, links + "/" + kept.ID + "/qr.png", "", 304, []string{"If-None-Match", pngTag}},
 		{"portalDrawLinkPNG", c, links + "/42/qr.png", "", 400, nil},
 		{"portalDrawLinkPNG", c, unknown + "/qr.png", "", 404, nil},
+		{"portalShowClicks", c, "/portal/analytics/clicks?groupBy=country", "", 200, nil},
+		{"portalShowClicks", c, "/portal/analytics/clicks?limit=0", "", 400, nil},
+		{"portalListClicks", c, "/portal/analytics/clicks/raw?class=all&outcome=all&late=true", "", 200, nil},
+		{"portalListClicks", c, "/portal/analytics/clicks/raw?limit=0", "", 400, nil},
 		{"listDomains", c, "/portal/domains", "", 200, nil},
 		{"listDomains", noPlan, "/portal/domains", "", 402, nil},
 		{"addDomain", c, "/portal/domains", `{"host":"new.example"}`, 201, nil},
@@ -149,12 +153,12 @@ func portalTestCases(t *testing.T, w *testEnv) []testCase {
 		"showOrganization": "/portal/organization", "getAppConfig": "/portal/app-config", "putAppConfig": "/portal/app-config", "listKeys": "/portal/api-keys",
 		"regenerateKey": regenerate, "portalCreateLink": links, "portalListLinks": links, "portalGetLink": unknown, "portalUpdateLink": unknown,
 		"portalDeleteLink": unknown, "portalDrawLinkSVG": unknown + "/qr.svg", "portalDrawLinkPNG": unknown + "/qr.png", "listDomains": "/portal/domains",
-		"addDomain": "/portal/domains", "verifyDomain": unknownDomain + "/verify", "deleteDomain": unknownDomain, "listAudit": "/portal/audit-log",
+		"portalShowClicks": "/portal/analytics/clicks", "portalListClicks": "/portal/analytics/clicks/raw", "addDomain": "/portal/domains", "verifyDomain": unknownDomain + "/verify", "deleteDomain": unknownDomain, "listAudit": "/portal/audit-log",
 		"checkOut": billingPath, "setPlan": "/portal/plan", "listSessions": "/portal/sessions", "revokeSession": "/portal/sessions/" + nowhere,
 	} {
 		all = append(all, testCase{operation, visitor, path, "", 401, nil}, testCase{operation, member, path, "", 403, nil},
 			testCase{operation, bare.client(""), path, "", 501, nil})
-		if strings.HasPrefix(path, links) {
+		if strings.HasPrefix(path, links) || strings.HasPrefix(path, "/portal/analytics") {
 			all = append(all, testCase{operation, noPlan, path, "", 402, nil})
 		}
 	}
@@ -258,7 +262,7 @@ func TestDocumentNamesTheCredentialOfEachOperation(t *testing.T) {
 				expected = "SessionCookie"
 			case strings.HasPrefix(path, "/portal/"):
 				expected = "SessionToken"
-			case strings.HasPrefix(path, "/links"):
+			case strings.HasPrefix(path, "/links"), strings.HasPrefix(path, "/analytics/"):
 				expected = "ServerKey"
 			case strings.HasPrefix(path, "/sdk/"):
 				expected = "ClientKey"

@@ -139,6 +139,9 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/links/{id}/qr.svg", readingOne(s.drawLink(svgFormat)), false},
 		{http.MethodGet, "/links/{id}/qr.png", readingOne(s.drawLink(pngFormat)), false},
 
+		{http.MethodGet, "/analytics/clicks", reading(s.showClicks), false},
+		{http.MethodGet, "/analytics/clicks/raw", reading(s.showRawClicks), false},
+
 		{http.MethodPost, "/sdk/session", s.withSDKBody(ratelimit.SDKSession, s.openSession), false},
 		{http.MethodPost, "/sdk/identity", s.withSDKBody(ratelimit.SDKSession, s.identifyDevice), false},
 		{http.MethodPost, "/sdk/identity/clear", s.withSDKBody(ratelimit.SDKSession, s.clearIdentity), false},
@@ -162,6 +165,8 @@ func (s *Server) routes() []route {
 		{http.MethodDelete, "/portal/links/external/{externalId}", member(withPlan(s.deleteExternalLink)), false},
 		{http.MethodGet, "/portal/links/{id}/qr.svg", member(withPlan(s.drawLink(svgFormat))), false},
 		{http.MethodGet, "/portal/links/{id}/qr.png", member(withPlan(s.drawLink(pngFormat))), false},
+		{http.MethodGet, "/portal/analytics/clicks", member(withPlan(s.showClicks)), false},
+		{http.MethodGet, "/portal/analytics/clicks/raw", member(withPlan(s.showRawClicks)), false},
 		{http.MethodGet, "/portal/domains", member(withPlan(s.listDomains)), false},
 		{http.MethodPost, "/portal/domains", admin(withRequirement(requireCustomDomains, s.addDomain)), false},
 		{http.MethodDelete, "/portal/domains/{id}", admin(withPlan(s.deleteDomain)), false},

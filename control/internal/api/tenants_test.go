@@ -70,6 +70,9 @@ func TestObjectOfAnotherOrganizationLooksUnknown(t *testing.T) {
 		{"GET", "/links/external/{id}", ``, externalIDOf, 404},
 		{"DELETE", "/links/external/{id}", ``, externalIDOf, 404},
 		{"GET", "/links?externalId={id}", ``, externalIDOf, 200},
+		{"GET", "/analytics/clicks?linkId={id}", ``, linkOf, 200},
+		{"GET", "/analytics/clicks?groupBy=country&domainId={id}&from=2026-01-01&to=2026-02-01", ``, domainOf, 200},
+		{"GET", "/analytics/clicks/raw?linkId={id}&to=2026-01-01", ``, linkOf, 200},
 		{"DELETE", "/links/{id}", ``, linkOf, 404},
 		{"POST", "/domains/{id}/verify", ``, domainOf, 404},
 		{"DELETE", "/domains/{id}", ``, domainOf, 404},
@@ -110,7 +113,7 @@ func TestObjectOfAnotherOrganizationLooksUnknown(t *testing.T) {
 	}
 
 	// Routes without an id must not show data of other organizations.
-	for _, path := range []string{"/links?limit=100", "/portal/links?limit=100", "/portal/domains", "/portal/organization", "/portal/app-config", "/portal/api-keys", "/portal/audit-log?limit=100"} {
+	for _, path := range []string{"/links?limit=100", "/portal/links?limit=100", "/portal/analytics/clicks?groupBy=link&class=all", "/portal/analytics/clicks/raw?class=all", "/portal/domains", "/portal/organization", "/portal/app-config", "/portal/api-keys", "/portal/audit-log?limit=100"} {
 		c := owner
 		if strings.HasPrefix(path, "/links") {
 			c = server
