@@ -71,6 +71,7 @@ func Examine(ctx context.Context, s *store.Store, options Options) Examination {
 		d.partitions()
 		d.auditPartitions()
 		d.idempotencyKeys()
+		d.clicks()
 		d.transactions()
 		d.edges()
 	}

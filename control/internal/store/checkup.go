@@ -105,6 +105,12 @@ var neededPrivileges = map[string][]string{
 	"idempotency_keys": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "signing_keys": {"SELECT", "INSERT"},
 	"click_logs": {"SELECT", "UPDATE", "DELETE"}, "click_batches": {"SELECT", "DELETE"}, "click_counts": {"SELECT", "DELETE"},
 	"clicks": {"SELECT", "DELETE"}, "clicks_other": {"SELECT", "DELETE"}, "click_agents": {"SELECT", "DELETE"}, "click_salts": {"DELETE"},
+	"click_quarters": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "click_org_quarters": {"SELECT", "INSERT", "UPDATE", "DELETE"},
+	"click_quarters_other": {"SELECT", "DELETE"}, "click_org_quarters_other": {"SELECT", "DELETE"}, "click_visitors_other": {"SELECT", "DELETE"},
+	"click_visitors": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "click_visitor_days": {"SELECT", "INSERT", "UPDATE", "DELETE"},
+	"click_links": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "click_days": {"SELECT", "INSERT", "UPDATE"}, "click_org_days": {"SELECT", "INSERT", "UPDATE"},
+	"click_dimensions": {"SELECT", "INSERT", "UPDATE"}, "click_org_dimensions": {"SELECT", "INSERT", "UPDATE"},
+	"click_organizations": {"SELECT", "INSERT", "UPDATE"}, "click_agent_rulesets": {"SELECT", "INSERT"},
 	"click_as_of":      {"SELECT"},
 	"goose_db_version": {"SELECT"},
 }
@@ -114,6 +120,7 @@ var neededFunctions = []string{
 	"make_event_partitions(integer)", "drop_event_partitions(interval)", "make_audit_partitions(integer)", "purge_audit_log()", "purge_audit_entries(tid, tid)", "tend_search_indexes()",
 	"anonymize_events(uuid, text[], text, timestamptz, uuid, timestamptz, uuid)", "open_transactions(interval)", "hidden_sessions()",
 	"advance_click_as_of()", "make_click_partitions(integer)", "drop_click_partitions(interval)",
+	"make_click_figure_partitions(integer)", "drop_click_figure_partitions(interval)",
 }
 
 const privilegesSQL = `
