@@ -23,8 +23,9 @@ import (
 // controls through a network that loses half of the requests and half of the responses, while the controls are killed in turn.
 type retries struct{ clients, organizations int }
 
-// killEvery is how often a control is killed. It is back some seconds later.
-const killEvery = 5 * time.Second
+// killEvery is how many attempts per client pass between two kills of a control. A client needs eight on average, for two responses that
+// arrive, so the first kill comes while clients are sending.
+const killEvery = 3
 
 // lossy is a network: a request is lost before it is sent, or its response after it has arrived.
 type lossy struct {
@@ -164,7 +165,13 @@ func numbered(text string, i int) string {
 
 // kill kills the controls in turn, and starts each again at its address, until ctx ends. Both run when it returns.
 func (d retries) kill(ctx context.Context, f *fleet.Fleet, seen *outcome) error {
-	for i := 0; fleet.Pause(ctx, killEvery); i = 1 - i {
+	next := int64(0)
+	for i := 0; ; i = 1 - i {
+		for next += killEvery * int64(d.clients); seen.attempts.Load() < next; {
+			if !fleet.Pause(ctx, 5*time.Millisecond) {
+				return nil
+			}
+		}
 		if err := f.Controls[i].Kill(); err != nil {
 			return err
 		}
@@ -175,7 +182,6 @@ func (d retries) kill(ctx context.Context, f *fleet.Fleet, seen *outcome) error 
 		}
 		f.Controls[i] = node
 	}
-	return nil
 }
 
 // count returns how many links, audit entries of creates and stored responses the database has.
