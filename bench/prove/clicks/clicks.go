@@ -77,7 +77,9 @@ func (c Command) prove(ctx context.Context, f *fleet.Fleet, out *proof.Output) (
 	defer stop()
 	var clients sync.WaitGroup
 	for i := range c.Clients {
-		clients.Go(func() { client{ledger: l, addrs: f.EdgeAddrs(), pause: c.pause(), random: rand.New(rand.NewPCG(c.Seed, uint64(i)))}.run(clicking) })
+		clients.Go(func() {
+			client{ledger: l, addrs: f.EdgeAddrs(), pause: c.pause(), random: rand.New(rand.NewPCG(c.Seed, uint64(i)))}.run(clicking)
+		})
 	}
 	kills, err := c.kill(clicking, f, rand.New(rand.NewPCG(c.Seed, 1<<32)))
 	clients.Wait()
