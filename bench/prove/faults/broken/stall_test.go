@@ -26,7 +26,7 @@ func TestRequestThatStallsBetweenItsReadsGetsTheNewTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	passed, failed := testStalled(t, stall)
-	all := []string{"cache", "hot", "joined_load", "stale_if_error"}
+	all := []string{"cache", "front_index", "joined_load", "stale_if_error"}
 	if len(failed) > 0 || !slices.Equal(passed, all) {
 		t.Errorf("original sources: passed %q, failed %q, expected all of %q to pass", passed, failed, all)
 	}
