@@ -61,7 +61,7 @@ const missingSQL = `
 		union all
 		select slot, null, null, 'off', created_at from click_logs where state = 'off' and created_at < $2
 		union all
-		select slot, null, null, 'off', clock_timestamp() from edges e where not exists (select from click_logs l where l.log = e.incarnation)
+		select slot, null, null, 'off', clock_timestamp() from edges e where not exists (select from click_logs l where l.slot = e.slot and l.state in ('open', 'off'))
 	) m order by coalesce(since, created_at) desc, slot limit $4`
 
 // completeness reads asOf and what is missing of the figures in [from, to).
