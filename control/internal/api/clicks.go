@@ -99,7 +99,7 @@ func (s *Server) showClicks(x *requestState, r *http.Request, organization catal
 	if err != nil {
 		return err
 	}
-	if c.key, err = s.Clicks.CursorKey(r.Context()); err != nil {
+	if c.key, err = s.Store.CursorKey(r.Context()); err != nil {
 		return err
 	}
 	q.Start = q.From
@@ -162,7 +162,7 @@ func (s *Server) showRawClicks(x *requestState, r *http.Request, organization ca
 	if err != nil {
 		return err
 	}
-	if c.key, err = s.Clicks.CursorKey(r.Context()); err != nil {
+	if c.key, err = s.Store.CursorKey(r.Context()); err != nil {
 		return err
 	}
 	if c.sent != "" {

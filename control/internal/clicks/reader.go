@@ -3,10 +3,8 @@ package clicks
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,7 +32,6 @@ type Reader struct {
 	retention time.Duration
 	share     *bulkhead.Bulkhead
 	linkBase  func(orgKey, host, shortCode string) string
-	cursorKey atomic.Pointer[[]byte]
 }
 
 // NewReader returns a reader over a pool of its own. retention is CLICKS_RETENTION. shortURL builds the URL of a link; host is empty on the
@@ -630,25 +627,4 @@ func (r *Reader) describeDomains(ctx context.Context, tx pgx.Tx, o Organization,
 		}
 	}
 	return nil
-}
-
-// CursorKey returns the key that authenticates cursors. All controls share it.
-func (r *Reader) CursorKey(ctx context.Context) ([]byte, error) {
-	if key := r.cursorKey.Load(); key != nil {
-		return *key, nil
-	}
-	var key []byte
-	err := store.Retry("read the key of cursors", func() error {
-		generated := make([]byte, 32)
-		rand.Read(generated) // never fails, by its contract
-		if _, err := r.pool.Exec(ctx, `insert into signing_keys (name, key) values ('cursor', $1) on conflict do nothing`, generated); err != nil {
-			return err
-		}
-		return r.pool.QueryRow(ctx, `select key from signing_keys where name = 'cursor'`).Scan(&key)
-	})
-	if err != nil {
-		return nil, err
-	}
-	r.cursorKey.Store(&key)
-	return key, nil
 }
