@@ -22,7 +22,7 @@ import (
 
 // consoleOrigin is where browsers reach the console.
 type consoleOrigin struct {
-	URL string `name:"console-url" env:"CONSOLE_URL" help:"Origin at which browsers reach control, such as https://links.example.com. Without it nobody can sign in to the console."`
+	URL string `name:"console-url" env:"CONSOLE_URL" help:"Origin at which browsers reach control, such as https://links.example.com. Without it the console has no sign-in."`
 }
 
 // check returns an error unless the origin is empty or one whose cookies only control gets.

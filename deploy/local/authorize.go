@@ -28,7 +28,7 @@ const (
 	maxKept = 10_000
 )
 
-// person is whom somebody chose to be.
+// person is the identity that was chosen on the page.
 type person struct {
 	Subject      string `json:"sub"`
 	Name         string `json:"name"`

@@ -22,7 +22,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 type Settings struct {
 	// Provider: people can sign in with an identity provider. Otherwise only sign-in links let them in.
 	Provider bool
-	// Missing are the settings without which nobody can sign in.
+	// Missing are the settings without which the console has no sign-in.
 	Missing []string
 }
 

@@ -11,7 +11,7 @@ import (
 	"deeplink/control/internal/signin"
 )
 
-// Console is what doctor examines of the console's sign-in. The zero value: nobody can sign in.
+// Console is what doctor examines of the console's sign-in. The zero value: the console has no sign-in.
 type Console struct {
 	// URL is CONSOLE_URL, and Issuer and Scopes are those of the identity provider, empty for none.
 	URL, Issuer string

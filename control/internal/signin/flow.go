@@ -189,7 +189,7 @@ func lifetime(i session.Identity) time.Duration {
 	return i.Expiry.Sub(issued)
 }
 
-// signIn creates the session of the person whom the tokens name.
+// signIn creates the session of the person that the tokens name.
 func (s *Service) signIn(ctx context.Context, t tokens, a attempt, v Visitor) (Granted, Problem, error) {
 	memberships := membershipsOf(t.Identity)
 	if len(memberships) == 0 {

@@ -28,7 +28,7 @@ type idClaims struct {
 	NotBefore *float64 `json:"nbf"`
 }
 
-// person is whom an ID token names.
+// person is the subject of an ID token.
 type person struct{ Subject, Name, Email string }
 
 // checkIDToken checks an ID token (OpenID Connect Core, 3.1.3.7).

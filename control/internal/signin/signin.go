@@ -1,5 +1,5 @@
 // Package signin signs people in to the console: with the organization's OpenID Connect provider (authorization code flow with PKCE), or with a
-// one-time link of an operator. Its promise: a session exists only for a person whom the provider or an operator named, its role is never older
+// one-time link of an operator. Its promise: a session exists only for a person that the provider or an operator named, its role is never older
 // than the last token that was judged by package session, and a session that was ended stays ended on every control.
 //
 // It knows nothing of HTTP requests; package api does. No error and no log record contains a token, a code, a cookie or a secret.

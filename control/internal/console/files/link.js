@@ -2,7 +2,7 @@
 import { change, orThrow } from "./api.js"
 import { alertOf, button, chip, el, icon, time } from "./dom.js"
 
-// The token is in the fragment, which browsers do not send. It leaves the address bar at once, so that nobody copies it from there.
+// The token is in the fragment, which browsers do not send. It leaves the address bar at once, so that a person who copies the address does not copy the token.
 const token = location.hash.slice(1)
 history.replaceState(null, "", location.pathname)
 
