@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 func TestConcurrentMigrationsOfOneDatabaseSucceed(t *testing.T) {
 	t.Parallel()
 	// A separate cluster: the roles do not exist yet, and concurrent migrations race to create them.
-	folder, err := os.MkdirTemp("", "migrations-test-")
+	folder, err := os.MkdirTemp(testkit.Scratch(), "migrations-test-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func (p *Postgres) arguments() []string {
 		settings = append(settings, "shared_buffers=1GB", "max_wal_size=4GB")
 	} else {
 		// Not synchronous_commit: without it a commit is lost when the server dies, which tests cause.
-		settings = append(settings, "fsync=off", "full_page_writes=off")
+		settings = append(settings, "fsync=off", "full_page_writes=off", "max_wal_size=256MB")
 	}
 	arguments := []string{"-D", p.cluster.data()}
 	for _, s := range settings {

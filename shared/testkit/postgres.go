@@ -27,7 +27,7 @@ func newServer(ctx context.Context) (_ *server, err error) {
 		return nil, err
 	}
 	// Not t.TempDir, which the user of PostgreSQL cannot reach when the tests run as root.
-	folder, err := os.MkdirTemp("", folderPrefix()+strconv.Itoa(os.Getpid())+"-")
+	folder, err := os.MkdirTemp(Scratch(), folderPrefix()+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		return nil, err
 	}
@@ -60,15 +60,33 @@ func (s *server) prepare(ctx context.Context) error {
 	return nil
 }
 
+// shm is where Linux keeps files in memory.
+const shm = "/dev/shm"
+
+// Scratch returns the folder for data of PostgreSQL that need not survive this machine: one in memory if it has 4 GiB of space, otherwise
+// os.TempDir. A test's database is about 700 files, and ext4 takes long to create files after it deleted as many: in memory, tests that
+// create databases take two thirds of the time.
+func Scratch() string {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(shm, &disk); err != nil || uint64(disk.Bavail)*uint64(disk.Bsize) < 4<<30 {
+		return os.TempDir()
+	}
+	return shm
+}
+
 func folderPrefix() string {
 	return fmt.Sprintf("deeplink-testkit-%d-", os.Getuid())
 }
 
 // sweep deletes the folders of killed test binaries.
 func sweep() error {
-	folders, err := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix()+"*"))
-	if err != nil {
-		return err
+	var folders []string
+	for _, parent := range []string{os.TempDir(), shm} {
+		found, err := filepath.Glob(filepath.Join(parent, folderPrefix()+"*"))
+		if err != nil {
+			return err
+		}
+		folders = append(folders, found...)
 	}
 	for _, folder := range folders {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix()), "-")

@@ -24,7 +24,7 @@ func TestFoldersOfDeadTestBinariesAreDeleted(t *testing.T) {
 		"alive":   {strconv.Itoa(os.Getpid()), true},
 		"unknown": {"x", true},
 	} {
-		folder := filepath.Join(os.TempDir(), folderPrefix()+test.owner+"-swept")
+		folder := filepath.Join(Scratch(), folderPrefix()+test.owner+"-swept")
 		if err := os.MkdirAll(filepath.Join(folder, "data"), 0o755); err != nil {
 			t.Fatal(err)
 		}
