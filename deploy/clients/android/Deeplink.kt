@@ -1,5 +1,5 @@
 // The Deeplink client for an Android app: the session, the link that led to the first run, the identity of the user, and a queue of events that
-// survives the process. This file needs nothing of Android but org.json; DeeplinkAndroid.kt has the rest. The clients for the web and iOS
+// survives the process. Of Android, this file uses org.json only; DeeplinkAndroid.kt contains the rest. The clients for the web and iOS
 // have the same parts under the same names.
 package com.example.deeplink
 
@@ -42,7 +42,7 @@ class Details(val linkId: String? = null, val revenue: Double? = null, val curre
 /** A response other than success. Status 0: there was no response. */
 class DeeplinkException(val status: Int, message: String, val retryAfter: Long = 0) : Exception(message)
 
-/** Keeps texts by their keys. Once set has returned, the death of the process loses nothing. Several threads may use it. */
+/** Stores texts by key. When set has returned, the text survives the death of the process. Safe for use by several threads. */
 interface Store {
     operator fun get(key: String): String?
     operator fun set(key: String, value: String?) // null removes the key
@@ -91,7 +91,7 @@ class Files(private val folder: File) : Store {
         (folder.list().orEmpty().toSet() + memory.keys).filter { it.startsWith(prefix) }.sorted()
 }
 
-/** Knows where the installation came from. The client asks once in the life of an installation. */
+/** Finds out which click led to the installation. The client calls it once per installation. */
 interface FirstRun {
     /** Calls back with the referrer, with "" if there is none, or with null if it cannot be read now. */
     fun referrer(then: (String?) -> Unit)
@@ -113,7 +113,7 @@ private const val UNFINISHED = "unfinished."
 
 /**
  * The methods may be called from any thread and do not wait for the network. [track], [identify] and [clearIdentity] write a small file before
- * they return: what they returned for survives the death of the process. Callbacks run on [callbacks].
+ * they return: when they have returned, the entry survives the death of the process. Callbacks run on [callbacks].
  */
 class Deeplink(
     private val options: Options,
@@ -148,7 +148,7 @@ class Deeplink(
     fun waiting(then: (Int) -> Unit) = work.execute { val n = store.keys(QUEUE).size; callbacks.execute { then(n) } }
 
     /**
-     * Starts a session or continues it; it ends after 30 minutes without a call. The client asks the service only if there is no session, or if a
+     * Starts a session or continues it; it ends after 30 minutes without a call. The client sends a request only if there is no session, or if a
      * link opened the app. Call it when the app comes to the foreground. If it fails, events are still queued, and openedUrl is kept as well: the
      * queue sends it until there is a response, also after a restart, and [Options.onLink] gets the link.
      */
@@ -173,7 +173,7 @@ class Deeplink(
     private fun sessionReport(openedUrl: String?) = JSONObject(device).put("deviceId", deviceId).putOpt("openedUrl", openedUrl)
 
     /**
-     * Calls back with the link that led to the first run, or null if there is none. The client asks Google Play once for the install referrer, and
+     * Calls back with the link that led to the first run, or null if there is none. The client reads the install referrer from Google Play once, and calls
      * the service only if that has a token. If it fails, the token is kept: call it again.
      */
     fun match(then: (Result<Link?>) -> Unit) = work.execute {
@@ -183,7 +183,7 @@ class Deeplink(
                 if (referrer != null && Regex("mt(=|%3D)").containsMatchIn(referrer)) {
                     store["match"] = JSONObject().put("referrer", referrer).put("at", now()).toString()
                 }
-                // After the token: if the process dies between the two, Google Play is asked again.
+                // After the token: if the process dies between the two, the client asks Google Play again.
                 if (referrer != null) store["asked"] = "1"
                 redeem(then)
             }
@@ -216,7 +216,7 @@ class Deeplink(
         enlist(JSONObject().put("at", at).put("event", event))
     }
 
-    /** Sends the queue, unless the service asked to wait. */
+    /** Sends the queue, unless the service told the client to wait. */
     fun flush() = work.execute { drain() }
 
     private fun drain() {
@@ -331,7 +331,7 @@ class Deeplink(
         if (link != null && now() - entry.getLong("at") <= OPENED_LIFE) callbacks.execute { options.onLink(link) }
     }
 
-    /** Waits exponentially longer, with jitter, after what the service asked for. What a service asked for survives a restart. */
+    /** Waits exponentially longer, with jitter, starting with the wait that the service requested. The requested wait survives a restart. */
     private fun pauseAfter(answer: Answer) {
         val most = minOf(BACKOFF_MOST, BACKOFF_BASE shl minOf(failures++, 20))
         val pause = answer.retryAfter * 1000 + (most * (0.5 + Math.random() / 2)).toLong()

@@ -1,4 +1,4 @@
-// What Deeplink.kt needs of Android: a folder, the install referrer, and a call when the user leaves the app.
+// The parts of Deeplink.kt that depend on Android: a folder, the install referrer, and a call when the user leaves the app.
 // build.gradle: implementation("com.android.installreferrer:installreferrer:2.2"), and the permission INTERNET.
 package com.example.deeplink
 
@@ -72,7 +72,7 @@ private class PlayReferrer(private val context: Context) : FirstRun {
     }
 }
 
-/** Calls [left] when no activity of the app is visible any more. Android may end the process at any time after that. */
+/** Calls [left] when no activity of the app is visible. Android may end the process at any time after that. */
 private class Leaving(private val left: () -> Unit) : Application.ActivityLifecycleCallbacks {
     private var seen = 0
 

@@ -1,8 +1,8 @@
 // The Deeplink client for an iOS app: the session, the link that led to the first run, the identity of the user, and a queue of events that
-// survives the process. This file needs nothing of iOS, in the language mode of Swift 5; DeeplinkIOS.swift has the rest. The clients for the
+// survives the process. This file does not depend on iOS and compiles in Swift 5 mode; DeeplinkIOS.swift contains the rest. The clients for the
 // web and Android have the same parts under the same names.
 //
-// Every name is inside of Deeplink, so that none collides with one of the app. Nested protocols need Swift 5.10 (Xcode 15.3).
+// Every name is nested in Deeplink, so that none collides with a name of the app. Nested protocols need Swift 5.10 (Xcode 15.3).
 
 import Foundation
 
@@ -37,21 +37,21 @@ extension Deeplink {
         let status: Int, message: String, retryAfter: TimeInterval
     }
 
-    /// Keeps texts by their keys. Once a text is set, the death of the process loses nothing. Several threads may use it.
+    /// Stores texts by key. A text that was set survives the death of the process. Safe for use by several threads.
     protocol Store: AnyObject {
         subscript(key: String) -> String? { get set } // nil removes the key
         func keys(_ prefix: String) -> [String] // sorted
     }
 
-    /// Knows where the installation came from. The client asks once in the life of an installation.
+    /// Finds out which click led to the installation. The client calls it once per installation.
     protocol FirstRun {
-        /// Returns the token of the click that led here, nil if there is none. Throws if it cannot be read now: the client asks again later.
+        /// Returns the token of the click that led here, nil if there is none. Throws if it cannot be read now; the client calls again later.
         func token() async throws -> String?
     }
 }
 
 /// The methods may be called from any thread and do not wait for the network, except those that are async. track, identify and clearIdentity
-/// write a small file before they return: what they returned for survives the death of the process.
+/// write a small file before they return: when they have returned, the entry survives the death of the process.
 final class Deeplink: @unchecked Sendable {
     private let options: Options
     private let store: Store
@@ -86,7 +86,7 @@ final class Deeplink: @unchecked Sendable {
 
     var waiting: Int { work.sync { store.keys(Deeplink.queuePrefix).count } }
 
-    /// Starts a session or continues it; it ends after 30 minutes without a call. The client asks the service only if there is no session, or if
+    /// Starts a session or continues it; it ends after 30 minutes without a call. The client sends a request only if there is no session, or if
     /// a link opened the app. Call it when the app comes to the foreground. If it throws, events are still queued, and openedURL is kept as
     /// well: the queue sends it until there is a response, also after a restart, and Options.onLink gets the link.
     func start(openedURL: URL? = nil) async throws -> Session {
@@ -184,7 +184,7 @@ final class Deeplink: @unchecked Sendable {
         enlist(entry)
     }
 
-    /// Sends the queue, unless the service asked to wait. Calls back when the queue is empty or an attempt has failed, on a thread of its own.
+    /// Sends the queue, unless the service told the client to wait. Calls back when the queue is empty or an attempt has failed, on a thread of its own.
     func flush(then done: @escaping () -> Void = {}) {
         work.async { self.drain(then: done) }
     }
@@ -333,7 +333,7 @@ final class Deeplink: @unchecked Sendable {
         DispatchQueue.main.async { self.options.onLink(link) }
     }
 
-    /// Waits exponentially longer, with jitter, after what the service asked for. What a service asked for survives a restart.
+    /// Waits exponentially longer, with jitter, starting with the wait that the service requested. The requested wait survives a restart.
     private func pauseAfter(_ answer: Answer) {
         let most = min(Deeplink.backoffMost, Deeplink.backoffBase * pow(2, Double(failures)))
         failures += 1
@@ -345,7 +345,7 @@ final class Deeplink: @unchecked Sendable {
     /// How long the client must not send. A clock that was set back must not stop it forever.
     private func pause() -> TimeInterval {
         let left = (Double(store["pause"] ?? "") ?? 0) - Deeplink.now()
-        return left > 0 && left < Deeplink.mostAsked + Deeplink.backoffMost ? left : 0
+        return left > 0 && left < Deeplink.maxRequestedWait + Deeplink.backoffMost ? left : 0
     }
 
     private func schedule(_ delay: TimeInterval) {
@@ -404,7 +404,7 @@ private extension Deeplink {
     static let timeout: TimeInterval = 15
     static let backoffBase: TimeInterval = 1
     static let backoffMost: TimeInterval = 10 * 60
-    static let mostAsked: TimeInterval = 3600 // that a service may ask to wait
+    static let maxRequestedWait: TimeInterval = 3600 // that a service may ask to wait
     static let queuePrefix = "queue."
     static let userSuffix = ".user" // ends the key of an identity in the queue
     static let network = URLSession(configuration: .ephemeral)
@@ -424,7 +424,7 @@ private extension Deeplink {
             self.body = body
             message = body["message"] as? String ?? "no response"
             let seconds = header.flatMap { Int($0) } ?? Deeplink.number(after: "Retry after ", in: message) ?? 0
-            retryAfter = min(TimeInterval(seconds), Deeplink.mostAsked)
+            retryAfter = min(TimeInterval(seconds), Deeplink.maxRequestedWait)
             isReceipt = status == 200 && ["accepted", "deviceId", "matched"].contains { body[$0] != nil }
             isInvalid = status == 400 && body["statusCode"] as? Int == 400
             for bad in body[isReceipt ? "rejected" : isInvalid ? "details" : ""] as? [[String: Any]] ?? [] {

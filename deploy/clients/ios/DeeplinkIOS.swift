@@ -1,4 +1,4 @@
-// What Deeplink.swift needs of iOS: a folder, the clipboard, and a call when the user leaves the app. Needs iOS 15.
+// The parts of Deeplink.swift that depend on iOS: a folder, the clipboard, and a call when the user leaves the app. Needs iOS 15.
 
 import UIKit
 
@@ -66,8 +66,8 @@ private extension Deeplink {
     struct Clipboard: FirstRun {
         let hosts: [String] // of short URLs
 
-        /// Checks first whether the clipboard seems to hold a URL, which iOS does not show to the user; iOS tells or asks the user when the text is
-        /// read. Whatever is not a short URL stays on the phone. Throws while the app is not active: the text cannot be read then.
+        /// Checks first whether the clipboard seems to hold a URL, which iOS does not show to the user; iOS notifies or asks the user when the text is
+        /// read. Any other text stays on the phone. Throws while the app is not active: the text cannot be read then.
         @MainActor func token() async throws -> String? {
             guard UIApplication.shared.applicationState == .active else { throw CancellationError() }
             let seen = try await UIPasteboard.general.detectedPatterns(for: [\.probableWebURL])

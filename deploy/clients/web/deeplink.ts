@@ -52,7 +52,7 @@ const tokenLife = 24 * 3_600_000
 const timeout = 15_000
 const backoffBase = 1000
 const backoffMost = 10 * 60_000
-const mostAsked = 3600 // seconds that a service may ask to wait
+const maxRequestedWait = 3600 // seconds that a service may request
 
 export class Deeplink {
 	readonly deviceId: string
@@ -83,7 +83,7 @@ export class Deeplink {
 	}
 
 	/**
-	 * Starts a session or continues it; it ends after 30 minutes without a call. The client asks the service only if there is no session, or if
+	 * Starts a session or continues it; it ends after 30 minutes without a call. The client sends a request only if there is no session, or if
 	 * a link opened the page. Call it when the app comes to the foreground. If it fails, events are still queued.
 	 */
 	async start(openedUrl?: string): Promise<Session> {
@@ -138,7 +138,7 @@ export class Deeplink {
 		this.enlist({ at, session: this.session()?.sessionId, event })
 	}
 
-	/** Sends the queue, unless the service asked to wait. Resolves when the queue is empty or an attempt has failed. */
+	/** Sends the queue, unless the service told the client to wait. Resolves when the queue is empty or an attempt has failed. */
 	async flush(): Promise<void> {
 		if (this.sending) return
 		if (this.pause() > 0) return this.schedule(this.pause())
@@ -227,7 +227,7 @@ export class Deeplink {
 		return true
 	}
 
-	/** Waits exponentially longer, with jitter, and at least as long as the service asked for. A reload does not shorten the wait. */
+	/** Waits exponentially longer, with jitter, and at least as long as the service requested. A reload does not shorten the wait. */
 	private pauseAfter(answer: Answer): void {
 		const most = Math.min(backoffMost, backoffBase * 2 ** this.failures++)
 		const pause = answer.retryAfter * 1000 + most * (0.5 + Math.random() / 2)
@@ -238,7 +238,7 @@ export class Deeplink {
 	/** How long the client must not send, in milliseconds. A clock that was set back must not stop it forever. */
 	private pause(): number {
 		const left = Number(this.store.get("pause") ?? 0) - Date.now()
-		return left > 0 && left < mostAsked * 1000 + backoffMost ? left : 0
+		return left > 0 && left < maxRequestedWait * 1000 + backoffMost ? left : 0
 	}
 
 	private schedule(delay: number): void {
@@ -341,7 +341,7 @@ const bytes = (text: string) => new TextEncoder().encode(text).length
 /** The seconds to wait, from a number or a date. */
 function seconds(text = ""): number {
 	const count = /^\d*$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000
-	return Math.min(Math.max(count || 0, 0), mostAsked)
+	return Math.min(Math.max(count || 0, 0), maxRequestedWait)
 }
 
 let lastMoment = 0
