@@ -2,6 +2,7 @@
 import { change, get, onInterruption, orThrow, readSession, showsOrganization } from "./api.js"
 import { alertOf, button, chip, el, guard, icon, openDialog } from "./dom.js"
 import { interrupt } from "./interruption.js"
+import { readRoute, restoreRoute } from "./route.js"
 import { openChooser, Session, showChooser, showFailure, showSignIn, signInLink, takeProblem } from "./session.js"
 import { showAppConfig } from "./appconfig.js"
 import { showAudit } from "./audit.js"
@@ -35,6 +36,7 @@ async function start() {
 			document.title = "Choose an organization · Deeplink console"
 			return showChooser(gate, caller, () => location.reload(), leave)
 		}
+		restoreRoute()
 		showsOrganization(caller.organization.id)
 		session = new Session(caller, await get("/portal/organization"))
 		gate.hidden = true
@@ -126,7 +128,7 @@ function markSection(current) {
 // showSection shows the one that the address names, or the first. What is there stays until the section is, unless the visitor went there.
 async function showSection({ moved = false } = {}) {
 	if (!session) return
-	const wished = location.hash.slice(1)
+	const { name: wished, values } = readRoute()
 	const name = Object.hasOwn(sections, wished) && session.may(sections[wished].least) ? wished : "links"
 	const section = sections[name]
 	shown.abort()
@@ -141,7 +143,7 @@ async function showSection({ moved = false } = {}) {
 	const place = el("div", { class: `section ${name}` })
 	await guard(place, signal, async () => {
 		await session.refresh(signal)
-		await section.show(place, session, { signal, reload: showSection })
+		await section.show(place, session, { signal, reload: showSection, values: name === wished ? values : {} })
 		nameOrganization()
 	})
 	if (!signal.aborted) content.replaceChildren(place)

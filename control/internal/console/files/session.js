@@ -1,6 +1,7 @@
 // Who is signed in, and the views for those who are not yet.
 import { choose, get, lastCall, orThrow, readSession } from "./api.js"
 import { alertOf, button, chip, el, icon, openDialog } from "./dom.js"
+import { returnAddress } from "./route.js"
 
 export const facts = JSON.parse(document.getElementById("facts").textContent)
 
@@ -75,7 +76,7 @@ export function same(a, b) {
 
 // signInLink leads to the identity provider. A new tab comes back to a page that closes itself.
 export function signInLink(label, { prompt = "", newTab = false, id = "sign-in" } = {}) {
-	const query = new URLSearchParams({ next: newTab ? "/console/done" : `/console${location.hash}` })
+	const query = new URLSearchParams({ next: newTab ? "/console/done" : returnAddress() })
 	if (prompt) query.set("prompt", prompt)
 	return el("a", { class: "main", id, href: `/console/sign-in?${query}`, target: newTab && "_blank", rel: newTab && "noopener" }, label)
 }
