@@ -1,12 +1,14 @@
-// Package clicks is `prove clicks`: clients click links on several edges while processes are killed, and each link's clicks in Postgres are
-// compared with the responses that the clients received.
+// Package clicks is `prove clicks`: clients click links on several edges while processes are killed. The figures of each link are compared
+// with the responses that the clients received, with the raw clicks that a follower received, and with what they were when asOf had passed them.
 package clicks
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,9 +35,9 @@ type Command struct {
 const (
 	// restartWithin is the longest time that a killed process is down.
 	restartWithin = 5 * time.Second
-	// passWithin is how soon after the last click all clicks must be in Postgres.
+	// passWithin is how soon after the last click asOf must have passed it.
 	passWithin = time.Minute
-	// untouched is the share of links without a broken connection that the comparison needs.
+	// untouched is the share of links whose requests all have a response that the comparison needs.
 	untouched = 0.95
 )
 
@@ -67,7 +69,14 @@ func (c Command) prove(ctx context.Context, f *fleet.Fleet, out *proof.Output) (
 	if err != nil {
 		return nil, err
 	}
-	links, err := makeLinks(ctx, f, owner, c.Links)
+	api := &reader{from: time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -1)}
+	for _, control := range f.Controls {
+		api.controls = append(api.controls, control.Addr)
+	}
+	var links map[string]string
+	if api.organization, err = fleet.NewOrganization(ctx, f.OperatorCommand); err == nil {
+		links, err = makeLinks(ctx, owner, api.organization.OrgKey, c.Links)
+	}
 	owner.Close(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +84,12 @@ func (c Command) prove(ctx context.Context, f *fleet.Fleet, out *proof.Output) (
 	l := newLedger(links)
 	clicking, stop := context.WithTimeout(ctx, c.Duration)
 	defer stop()
-	var clients sync.WaitGroup
+	reading, stopReading := context.WithCancel(ctx)
+	defer stopReading()
+	var readers, clients sync.WaitGroup
+	seen, follower := newReadings(api, slices.Collect(maps.Values(links))[:min(watchedLinks, len(links))]), newFollower(api)
+	readers.Go(func() { seen.run(reading) })
+	readers.Go(func() { follower.run(reading) })
 	for i := range c.Clients {
 		clients.Go(func() {
 			client{ledger: l, addrs: f.EdgeAddrs(), pause: c.pause(), random: rand.New(rand.NewPCG(c.Seed, uint64(i)))}.run(clicking)
@@ -83,22 +97,32 @@ func (c Command) prove(ctx context.Context, f *fleet.Fleet, out *proof.Output) (
 	}
 	kills, err := c.kill(clicking, f, rand.New(rand.NewPCG(c.Seed, 1<<32)))
 	clients.Wait()
-	if err = errors.Join(err, ctx.Err()); err != nil {
-		return nil, err
-	}
 	ended := time.Now()
-	took, err := waitForClicks(ctx, f, ended)
+	if err == nil {
+		err = ctx.Err()
+	}
+	var took time.Duration
+	if err == nil {
+		took, err = api.waitFor(ctx, ended)
+	}
+	stopReading()
+	readers.Wait()
+	if err = errors.Join(err, follower.finish(ctx), seen.again(ctx)); err != nil {
+		return nil, err
+	}
+	counted, err := api.count(ctx)
 	if err != nil {
 		return nil, err
 	}
-	counted, err := countClicks(ctx, f)
+	strangers, err := countElsewhere(ctx, f, api.organization.OrgKey)
 	if err != nil {
 		return nil, err
 	}
-	findings := l.compare(counted)
+	findings := append(l.compare(counted), figures.None("organizations with clicks in addition to the one whose links are clicked", strangers, 1))
+	findings = append(append(findings, seen.findings()...), follower.findings(counted)...)
 	return append(findings,
 		figures.Counted(fmt.Sprintf("kills, of %d edges, %d controls and Postgres", len(f.Edges), len(f.Controls)), fmt.Sprint(kills), "≥ 1", kills > 0),
-		figures.AtMost("until every log was published past the last click", took, passWithin)), nil
+		figures.AtMost("until asOf passed the last click", took, passWithin)), nil
 }
 
 // pause returns the time between two requests of a client.
@@ -112,10 +136,13 @@ func (c Command) pause() time.Duration {
 // kill kills a random process again and again until ctx ends, and starts it again.
 func (c Command) kill(ctx context.Context, f *fleet.Fleet, random *rand.Rand) (kills int, err error) {
 	bounded := context.WithoutCancel(ctx)
+	tick := time.NewTicker(c.Kill)
+	defer tick.Stop()
 	for {
-		fleet.Pause(ctx, c.Kill)
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return kills, nil
+		case <-tick.C:
 		}
 		victim, down := random.IntN(len(f.Edges)+len(f.Controls)+1), time.Duration(random.Int64N(int64(restartWithin)))
 		down = min(down, c.Kill)
@@ -151,17 +178,14 @@ func restart(ctx context.Context, node **stack.Node, down time.Duration, start f
 	return err
 }
 
-// makeLinks creates links of one organization, by SQL because the API would take long, and returns their ids by the path of the short URL.
-func makeLinks(ctx context.Context, f *fleet.Fleet, owner *pgx.Conn, n int) (map[string]string, error) {
-	o, err := fleet.NewOrganization(ctx, f.OperatorCommand)
-	if err != nil {
-		return nil, err
-	}
-	const insert = `insert into links (id, organization_id, domain_id, short_code, path, fallback_url)
-		select gen_random_uuid(), o.id, d.id, 'n' || n, '/n', 'https://example.com/' || n
+// makeLinks creates links of an organization, by SQL because the API would take long, and returns their ids by the path of the short URL. One
+// in twenty is inactive.
+func makeLinks(ctx context.Context, owner *pgx.Conn, orgKey string, n int) (map[string]string, error) {
+	const insert = `insert into links (id, organization_id, domain_id, short_code, path, fallback_url, is_active)
+		select gen_random_uuid(), o.id, d.id, 'n' || n, '/n', 'https://example.com/' || n, n % 20 <> 0
 		from generate_series(1, $2) n, organizations o join domains d on d.organization_id = o.id and d.host is null where o.org_key = $1
 		returning '/' || $1 || '/' || short_code, id::text`
-	rows, err := owner.Query(ctx, insert, o.OrgKey, n)
+	rows, err := owner.Query(ctx, insert, orgKey, n)
 	if err != nil {
 		return nil, err
 	}
@@ -171,16 +195,11 @@ func makeLinks(ctx context.Context, f *fleet.Fleet, owner *pgx.Conn, n int) (map
 	return links, err
 }
 
-// waitForClicks waits until every log is closed, or published past a time and nothing of it waits.
-func waitForClicks(ctx context.Context, f *fleet.Fleet, ended time.Time) (time.Duration, error) {
-	const behind = `select count(*) from click_logs where state = 'open' and through <= $1`
+// waitFor waits until asOf has passed a time, and returns how long after that time it was.
+func (r *reader) waitFor(ctx context.Context, ended time.Time) (time.Duration, error) {
 	for {
-		n := int64(1)
-		if conn, err := pgx.Connect(ctx, f.Owner); err == nil {
-			_ = conn.QueryRow(ctx, behind, ended).Scan(&n) // Postgres may have been killed a moment ago
-			conn.Close(ctx)
-		}
-		if took := time.Since(ended); n == 0 || took > 2*passWithin || ctx.Err() != nil {
+		asOf, err := r.asOf(ctx)
+		if took := time.Since(ended); err == nil && asOf.After(ended) || took > 2*passWithin || ctx.Err() != nil {
 			return took, ctx.Err()
 		}
 		fleet.Pause(ctx, 100*time.Millisecond)
@@ -190,24 +209,51 @@ func waitForClicks(ctx context.Context, f *fleet.Fleet, ended time.Time) (time.D
 // key is a link and a class.
 type key struct{ link, class string }
 
-// countClicks returns the number of clicks in Postgres by link and class.
-func countClicks(ctx context.Context, f *fleet.Fleet) (map[key]int64, error) {
+// count returns the number of clicks in the figures by link and class. The totals must be the sums of the links; what is not of a link is
+// returned for the empty link.
+func (r *reader) count(ctx context.Context) (map[key]int64, error) {
+	counted, rest := make(map[key]int64), make(map[string]int64)
+	query := r.everything(r.from.AddDate(0, 0, 7), "groupBy", "link", "limit", "1000")
+	for {
+		p, err := read[linkFigure](ctx, r, figuresPath, query)
+		if err != nil {
+			return nil, err
+		}
+		if p.Totals.WithoutDetail != 0 {
+			return nil, fmt.Errorf("%d clicks have no details, although the logs were never full", p.Totals.WithoutDetail)
+		}
+		if query.Get("after") == "" {
+			maps.Copy(rest, p.Totals.ByClass)
+		}
+		for _, row := range p.Data {
+			for class, n := range row.ByClass {
+				if n == 0 || row.Key == nil {
+					continue
+				}
+				counted[key{*row.Key, class}] += n
+				rest[class] -= n
+			}
+		}
+		if p.NextCursor == nil {
+			break
+		}
+		query.Set("after", *p.NextCursor)
+	}
+	for class, n := range rest {
+		if n != 0 {
+			counted[key{"", class}] = n
+		}
+	}
+	return counted, nil
+}
+
+// countElsewhere returns the number of organizations with clicks, in addition to one and to that of the canary.
+func countElsewhere(ctx context.Context, f *fleet.Fleet, orgKey string) (n int, err error) {
 	conn, err := pgx.Connect(ctx, f.Owner)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer conn.Close(ctx)
-	const count = `select coalesce(link_id::text, ''), class::text, sum(n)::bigint from (
-			select link_id, class, count(*) as n from clicks group by 1, 2
-			union all select link_id, class, sum(clicks) from click_counts group by 1, 2) all_clicks
-		where class <> 'internal' group by 1, 2`
-	rows, err := conn.Query(ctx, count)
-	if err != nil {
-		return nil, err
-	}
-	counted := make(map[key]int64)
-	var k key
-	var n int64
-	_, err = pgx.ForEachRow(rows, []any{&k.link, &k.class, &n}, func() error { counted[k] = n; return nil })
-	return counted, err
+	const count = `select count(distinct org_key) from click_org_days where org_key <> $1 and class <> 'internal' and clicks > 0`
+	return n, conn.QueryRow(ctx, count, orgKey).Scan(&n)
 }
