@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,25 +30,25 @@ func (s *Server) listLinksAfter(
 	x *requestState, r *http.Request, organization catalog.Organization, q *decode.Query, filter store.LinkFilter, withClicks bool,
 ) error {
 	cursor, _ := q.Value("after")
-	if q.Has("page") {
-		q.Add("after", "cannot be combined with page")
-	}
 	wantsTotal := q.Boolean("total")
-	if err := inOrder(q, "after"); err != nil {
-		return err
-	}
 	key, err := s.Store.CursorKey(r.Context())
 	if err != nil {
 		return err
 	}
 	cursors := cursorCodec{key: key, organizationID: organization.ID, filter: filter}
 	var after *store.LinkPosition
-	if cursor != "" {
+	switch {
+	case q.Has("page"):
+		q.Add("after", "cannot be combined with page")
+	case cursor != "":
 		position, ok := cursors.decode(cursor)
-		if !ok {
-			return decode.FieldError("after", "must be the nextCursor of a list of this organization with the same filters, or empty")
+		if _, _, formed := splitCursor(cursor); !ok && (!formed || !slices.ContainsFunc(q.Errors, isBound)) {
+			q.Add("after", "must be the nextCursor of a list of this organization with the same filters, or empty")
 		}
 		after = &position
+	}
+	if err := inOrder(q, "after"); err != nil {
+		return err
 	}
 	withTotal := wantsTotal != nil && *wantsTotal
 	links, more, total, err := s.Store.LinksAfter(r.Context(), organization.ID, filter, after, withTotal)
@@ -74,6 +75,12 @@ func (s *Server) listLinksAfter(
 		return err
 	}
 	return writeJSON(x, http.StatusOK, cursorPageWithClicks{included, page})
+}
+
+// isBound reports whether the error is about a parameter that cursors are bound to. Without a valid value of it, only the form of a cursor can
+// be checked.
+func isBound(e catalog.FieldError) bool {
+	return !slices.Contains([]string{"after", "limit", "total", "include"}, e.Field)
 }
 
 // cursorCodec encodes positions in the list of an organization with a filter as cursors. A cursor does not expire, so its form can never
@@ -104,20 +111,25 @@ func (c cursorCodec) encode(p store.LinkPosition) (string, error) {
 
 // decode returns the position. ok is false for a cursor that encode did not make for this organization and filter.
 func (c cursorCodec) decode(text string) (p store.LinkPosition, ok bool) {
-	if len(text) != base64.RawURLEncoding.EncodedLen(cursorPosition+cursorMAC) { // the decoder ignores line breaks
-		return p, false
-	}
-	cursor, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(cursor) != cursorPosition+cursorMAC || cursor[0] != cursorVersion {
-		return p, false
-	}
-	position, mac := cursor[:cursorPosition], cursor[cursorPosition:]
-	if !hmac.Equal(mac, c.mac(position)) {
+	position, mac, ok := splitCursor(text)
+	if !ok || !hmac.Equal(mac, c.mac(position)) {
 		return p, false
 	}
 	p.CreatedAt = time.UnixMicro(int64(binary.BigEndian.Uint64(position[1:]))).UTC()
 	p.ID = uuid.UUID(position[9:]).String()
 	return p, true
+}
+
+// splitCursor decodes the two parts of a cursor. ok is false for a text that is no cursor of any organization and filter.
+func splitCursor(text string) (position, mac []byte, ok bool) {
+	if len(text) != base64.RawURLEncoding.EncodedLen(cursorPosition+cursorMAC) { // the decoder ignores line breaks
+		return nil, nil, false
+	}
+	cursor, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(cursor) != cursorPosition+cursorMAC || cursor[0] != cursorVersion {
+		return nil, nil, false
+	}
+	return cursor[:cursorPosition], cursor[cursorPosition:], true
 }
 
 // mac authenticates a position for the organization and the filter.

@@ -80,19 +80,20 @@ func (s *Server) sendLink(
 	if err != nil {
 		return err
 	}
-	x.Header().Set("ETag", tag)
+	var body any = link
+	if withClicks {
+		included, err := s.includeClicks(r, organization, []catalog.LinkWithDomain{link})
+		if err != nil {
+			return err
+		}
+		body = included[0]
+	}
+	x.Header().Set("ETag", tag) // an error has none
 	if notModified {
 		x.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	if !withClicks {
-		return writeJSON(x, http.StatusOK, link)
-	}
-	included, err := s.includeClicks(r, organization, []catalog.LinkWithDomain{link})
-	if err != nil {
-		return err
-	}
-	return writeJSON(x, http.StatusOK, included[0])
+	return writeJSON(x, http.StatusOK, body)
 }
 
 // link returns the link with the id in the path.
