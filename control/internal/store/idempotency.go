@@ -82,7 +82,7 @@ func (k IdempotencyKey) lockID(orgID string) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// storedResponse is a row of idempotency_keys.
+// storedResponse is a row of idempotency_keys. isBulk: the request also waited for the changes of other transactions.
 type storedResponse struct {
 	fingerprint      []byte
 	response         Response
@@ -112,7 +112,7 @@ func (r storedResponse) replay(ctx context.Context, tx *transaction, w Write) (o
 }
 
 // store queues the insert of the response to a request with a key, and nothing for one without. xid is the transaction that the response
-// waits for; 0: this one.
+// waits for; 0: this one. isBulk: it also waits for others.
 func (w Write) store(batch *pgx.Batch, out Written, xid uint64, isBulk bool) {
 	if w.Key == nil {
 		return

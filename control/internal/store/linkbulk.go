@@ -97,7 +97,7 @@ func (b *bulk) run(ctx context.Context, atomic bool, render RenderBulk, out *Wri
 	}
 	out.IsCreate = b.onlyCreates()
 	var batch pgx.Batch
-	b.w.store(&batch, *out, 0, true)
+	b.w.store(&batch, *out, 0, len(b.earlier) > 0)
 	if b.wrote {
 		queueChange(&batch, &out.Change)
 	}
