@@ -8,6 +8,13 @@ import (
 	"unicode/utf8"
 )
 
+func (c *checker) check() error {
+	if err := c.document(); err != nil {
+		return err
+	}
+	return nil
+}
+
 func (c *checker) document() *Error {
 	if err := c.value(); err != nil {
 		return err
@@ -76,7 +83,7 @@ func (c *checker) member(seen map[string]struct{}) *Error {
 	name := decode(raw)
 	c.open[len(c.open)-1].named = true
 	c.open[len(c.open)-1].name = name
-	if _, twice := seen[name]; twice {
+	if _, twice := seen[name]; twice && !c.formOnly {
 		return c.fail("is given more than once")
 	}
 	seen[name] = struct{}{}
@@ -170,6 +177,8 @@ func (c *checker) escape() *Error {
 		return c.syntax("four hexadecimal digits")
 	}
 	switch {
+	case c.formOnly:
+		return nil
 	case unit == 0:
 		return c.fail(containsNull)
 	case !utf16.IsSurrogate(unit):
@@ -226,7 +235,7 @@ func (c *checker) number() *Error {
 			return c.syntax("a digit")
 		}
 	}
-	if !inRange(c.body[start:c.pos]) {
+	if !c.formOnly && !inRange(c.body[start:c.pos]) {
 		return c.fail("is a number out of range")
 	}
 	return nil

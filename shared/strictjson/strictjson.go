@@ -29,11 +29,13 @@ func (e *Error) Error() string {
 // objects, the outermost being 1. Time and memory grow linearly with the body, the stack with maxDepth, which must be at
 // most 10,000.
 func Check(body []byte, maxDepth int) error {
-	c := checker{body: body, maxDepth: maxDepth}
-	if err := c.document(); err != nil {
-		return err
-	}
-	return nil
+	return (&checker{body: body, maxDepth: maxDepth}).check()
+}
+
+// CheckForm is Check for JSON that need not be I-JSON: it accepts a member name twice, U+0000 and lone surrogates as escapes, and every
+// number. Call Check for the parts of the body before they are read.
+func CheckForm(body []byte, maxDepth int) error {
+	return (&checker{body: body, maxDepth: maxDepth, formOnly: true}).check()
 }
 
 // maxFieldLength keeps the message short when a client sends a huge name, in bytes.
@@ -44,6 +46,7 @@ type checker struct {
 	body     []byte
 	pos      int
 	maxDepth int
+	formOnly bool
 	open     []container // the arrays and objects around pos, outermost first
 }
 

@@ -115,6 +115,19 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
+func TestCheckFormAcceptsOnlyWellFormedJSON(t *testing.T) {
+	for _, body := range []string{`{"a":1,"a":2}`, `"\u0000"`, `"\ud800x"`, `"\ud83d\ude00"`, `1e999`, `[` + strings.Repeat("1", 2000) + `]`} {
+		if err := strictjson.CheckForm([]byte(body), 2); err != nil {
+			t.Errorf("%.40s: %v, expected no error", body, err)
+		}
+	}
+	for _, body := range []string{``, `{"a":1,"a":2`, `{"a":1,}`, `"\u000"`, "\"\x00\"", "\"\xff\"", `01`, `1e`, `[[[1]]]`, `1 2`} {
+		if strictjson.CheckForm([]byte(body), 2) == nil {
+			t.Errorf("%q: no error", body)
+		}
+	}
+}
+
 func TestErrorTextNamesTheField(t *testing.T) {
 	t.Parallel()
 	for body, expected := range map[string]string{

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -18,6 +20,10 @@ import (
 )
 
 const (
+	// bulkSuffix ends the paths of bulk requests, and bulkMethods are their methods. GET and HEAD are those of the route of one link, which
+	// finds the id malformed.
+	bulkSuffix  = "/links/bulk"
+	bulkMethods = "GET, HEAD, POST"
 	// maxBulkBody bounds the body of a bulk request in bytes, and maxBulkDepth its depth: that of params inside link, operation, list and body.
 	maxBulkBody  = 4 << 20
 	maxBulkDepth = catalog.MaxParamsDepth + 4
@@ -42,8 +48,7 @@ func exceptBulk(h handler) handler {
 		if chi.URLParam(r, "id") != "bulk" {
 			return h(x, r)
 		}
-		x.Header().Set("Allow", "GET, HEAD, POST")
-		return errMethod
+		return refuseMethod(x, r)
 	}
 }
 
@@ -54,6 +59,9 @@ func (s *Server) writeLinks(x *requestState, r *http.Request, organization catal
 	var bulk bulkRequest
 	if badBody == nil {
 		bulk, badBody = readBulk(body)
+	}
+	if bulk.isAmbiguous {
+		body, _ = json.Marshal(string(body)) // the fingerprint compares it as text; a string never fails to be encoded
 	}
 	if err := together(decode.Join(badKey, refuseConditions(r.Header)), badBody); err != nil {
 		return err
@@ -92,23 +100,38 @@ func readBulkBody(x *requestState, r *http.Request) ([]byte, error) {
 	if errors.Is(err, decode.ErrTooLarge) {
 		return nil, errBulkTooLarge
 	}
-	if err != nil {
-		return nil, err
+	return body, err
+}
+
+// readToEnd reads the rest of the body before an error is sent, unless the client has no valid credential. Sockets hold less than the body of
+// a bulk request: a client that sends all of it first would find its connection reset, and no response.
+func readToEnd(h handler) handler {
+	return func(x *requestState, r *http.Request) error {
+		err := h(x, r)
+		if err != nil && problemOf(err).status != http.StatusUnauthorized && r.ContentLength <= 2*maxBulkBody && r.Header.Get("Expect") == "" {
+			_, _ = io.CopyN(io.Discard, r.Body, 2*maxBulkBody) // the response stays the same if this fails
+		}
+		return err
 	}
-	if err := strictjson.Check(body, maxBulkDepth); err != nil {
-		return nil, err
-	}
-	return body, nil
 }
 
 // bulkRequest is the body of POST /links/bulk.
 type bulkRequest struct {
 	operations []store.BulkOperation
 	atomic     bool
+	// isAmbiguous: two JSON readers could read an operation in different ways. That operation is malformed.
+	isAmbiguous bool
 }
 
-// readBulk reads the body. The error is a catalog.Invalid about the request as a whole; a malformed operation has its own error.
+// readBulk reads the body. The error is one of validation about the request as a whole; a malformed operation has its own error.
 func readBulk(body []byte) (bulk bulkRequest, err error) {
+	if bulk.isAmbiguous = strictjson.Check(body, maxBulkDepth) != nil; bulk.isAmbiguous {
+		for _, err := range []error{strictjson.CheckForm(body, maxBulkDepth), strictjson.Check(withoutArray(body, "operations"), maxBulkDepth)} {
+			if err != nil {
+				return bulkRequest{}, err
+			}
+		}
+	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(body, &members) != nil || members == nil {
 		return bulk, decode.FieldError("body", "must be a JSON object")
@@ -139,6 +162,11 @@ func readBulk(body []byte) (bulk bulkRequest, err error) {
 	}
 	bulk.operations = make([]store.BulkOperation, len(operations))
 	for i, operation := range operations {
+		var ambiguous *strictjson.Error
+		if bulk.isAmbiguous && errors.As(strictjson.Check(operation, maxBulkDepth), &ambiguous) {
+			bulk.operations[i].Err = asInvalid(&strictjson.Error{Field: cmp.Or(ambiguous.Field, "op"), Message: ambiguous.Message})
+			continue
+		}
 		bulk.operations[i] = readOperation(operation)
 	}
 	return bulk, nil

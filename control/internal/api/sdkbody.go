@@ -91,7 +91,7 @@ type rejectedEvent struct {
 // no event is valid it returns an error, about all of them, in addition to rejected. repeated counts valid events with the id of an earlier one.
 func readBatch(report []byte) (batch store.Batch, rejected []rejectedEvent, repeated int, err error) {
 	// readEvent checks the entries of events one by one.
-	if err := decode.CheckJSON(withoutEvents(report)); err != nil {
+	if err := decode.CheckJSON(withoutArray(report, "events")); err != nil {
 		return store.Batch{}, nil, 0, err
 	}
 	o := decode.ReadObject(report)
@@ -163,8 +163,8 @@ func readEvent(entry json.RawMessage) (store.Event, []catalog.FieldError) {
 	return e, o.Errors
 }
 
-// withoutEvents returns the body with null in place of the array of events.
-func withoutEvents(body []byte) []byte {
+// withoutArray returns the body with null in place of the array that is its member with the name.
+func withoutArray(body []byte, member string) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
 		return body
@@ -178,7 +178,7 @@ func withoutEvents(body []byte) []byte {
 		if decoder.Decode(&value) != nil {
 			return body
 		}
-		if name == "events" && value[0] == '[' {
+		if name == member && value[0] == '[' {
 			end := int(decoder.InputOffset())
 			return slices.Concat(body[:end-len(value)], []byte("null"), body[end:])
 		}

@@ -121,8 +121,8 @@ func (s *Server) routes() []route {
 	writing := func(h orgHandler) handler {
 		return s.withKey(lookUpIn(s.Store), apikey.Server, ratelimit.LinkWrites, h)
 	}
-	writingMany := s.withKeyLimited(lookUpIn(s.Store), apikey.Server, s.bulkLimitedBy(ratelimit.LinkWrites), s.writeLinks)
-	memberWritingMany := s.withSessionLimited(session.Member, s.bulkLimitedBy(ratelimit.Portal), withPlan(s.writeLinks))
+	writingMany := readToEnd(s.withKeyLimited(lookUpIn(s.Store), apikey.Server, s.bulkLimitedBy(ratelimit.LinkWrites), s.writeLinks))
+	memberWritingMany := readToEnd(s.withSessionLimited(session.Member, s.bulkLimitedBy(ratelimit.Portal), withPlan(s.writeLinks)))
 	member := func(h orgHandler) handler { return s.withSession(session.Member, h) }
 	admin := func(h orgHandler) handler { return s.withSession(session.Admin, h) }
 	owner := func(h orgHandler) handler { return s.withSession(session.Owner, h) }
@@ -226,6 +226,10 @@ func refuseMethod(x *requestState, r *http.Request) error {
 	path := r.URL.RawPath
 	if path == "" {
 		path = r.URL.Path
+	}
+	if strings.HasSuffix(path, bulkSuffix) {
+		x.Header().Set("Allow", bulkMethods)
+		return errMethod
 	}
 	var allowed []string
 	routes := chi.RouteContext(r.Context()).Routes

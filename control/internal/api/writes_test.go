@@ -50,6 +50,13 @@ var malformedOperations = []struct{ name, body, field string }{
 	{"an upsert of a new link without path", `{"op":"upsert","externalId":"unknown","link":{}}`, "link.path"},
 	{"an unknown member", `{"op":"delete","externalId":"a","why":1}`, "why"},
 	{"an unknown field", `{"op":"update","externalId":"a","link":{"Path":"/a"}}`, "link.Path"},
+	{"U+0000 in a link", `{"op":"create","link":{"path":"/a","og":{"title":"a\u0000"}}}`, "link.og.title"},
+	{"U+0000 in an external id", `{"op":"delete","externalId":"a\u0000"}`, "externalId"},
+	{"half of a surrogate pair", `{"op":"create","link":{"path":"/a","tags":["a","\ud800"]}}`, "link.tags[1]"},
+	{"a number out of range", `{"op":"create","link":{"path":"/a","params":{"n":1e999}}}`, "link.params.n"},
+	{"a field twice", `{"op":"create","link":{"path":"/a","path":"/b"}}`, "link.path"},
+	{"an op twice", `{"op":"delete","op":"delete","externalId":"a"}`, "op"},
+	{"a string with U+0000", `"\u0000"`, "op"},
 }
 
 // writer is a client with the API key of a new organization, whose requests no rate limit slows down: patient repeats those that it rejects.
@@ -245,8 +252,8 @@ func TestExternalIDsNameLinksInPathsAndFilters(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"PUT", "PATCH", "DELETE"} {
-		if r := c.Do(method, "/links/bulk", `{}`); r.Status != 405 || !strings.Contains(r.Header.Get("Allow"), "POST") {
-			t.Errorf("%s /links/bulk: %s, expected 405", method, r)
+		if r := c.Do(method, "/links/bulk", `{}`); r.Status != 405 || r.Header.Get("Allow") != "GET, HEAD, POST" {
+			t.Errorf("%s /links/bulk: %s, expected 405 with the methods that it has", method, r)
 		}
 	}
 	for _, path := range []string{"/links/bulk", "/links/external"} {
@@ -445,6 +452,8 @@ func TestMalformedOperationsFailAlone(t *testing.T) {
 		`{}`: "operations", `{"operations":[]}`: "operations", `{"operations":{}}`: "operations", `{"operations":null}`: "operations", `[]`: "body",
 		`{"operations":[` + strings.TrimSuffix(repeat(`{},`, maxOperations+1), ",") + `]}`: "operations",
 		`{"operations":[{}],"atomic":1}`: "atomic", `{"operations":[{}],"atomic":null}`: "atomic", `{"operations":[{}],"x":1}`: "x", `{"operations":[{}`: "operations",
+		`{"operations":[{"op":"\u0000"}],"operations":[{}]}`: "operations", `{"operations":[{"op":"\u0000"}],"atomic":1e999}`: "atomic", `{"operations":[{"op":"\u0000"}}`: "operations",
+		"{\"operations\":[{\"op\":\"\xff\"}]}": "operations[0].op",
 		`{"operations":[{"op":"create","link":{"path":"/a","params":` + repeat(`{"a":`, 9) + `1` + repeat(`}`, 9) + `}}]}`: "operations[0].link.params",
 	} {
 		if r := c.patient("POST", "/links/bulk", body); r.Status != 400 || !strings.HasPrefix(r.Fields(), field) {
