@@ -21,6 +21,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"deeplink/bench/prove/clicks"
+	"deeplink/bench/prove/clicks/classes"
 	"deeplink/bench/prove/drills"
 	"deeplink/bench/prove/drills/cleanup"
 	"deeplink/bench/prove/drills/events"
@@ -55,10 +56,13 @@ type commands struct {
 		Writes  writes.Command  `cmd:"" help:"Repeat writes through a network that loses half of everything; write in bulk; walk a list while it changes."`
 		Cleanup cleanup.Command `cmd:"" help:"Partition the audit trail and purge a Postgres full of old rows; report the longest statement of each job."`
 	} `cmd:"" help:"Make one thing go wrong at a time."`
-	Clicks clicks.Command `cmd:"" help:"Kill processes while clients click, and compare the figures of each link with the responses, and with themselves."`
-	Soak   soak.Command   `cmd:"" help:"Run an edge at most of its capacity for a long time while links are edited, and look for what grows."`
-	Speed  speed.Command  `cmd:"" help:"Measure redirects per second on one core: against nginx and fixed servers in Go, or against another build of the edge."`
-	Scale  scale.Command  `cmd:"" help:"Compare few links with millions: in Postgres, and in the memory of edges."`
+	Clicks struct {
+		Kill    clicks.Command  `cmd:"" default:"withargs" help:"Kill processes while clients click, and compare the figures of each link with the responses, and with themselves (default)."`
+		Classes classes.Command `cmd:"" help:"Classify real requests whose class is known."`
+	} `cmd:"" help:"Check what is counted of clicks."`
+	Soak  soak.Command  `cmd:"" help:"Run an edge at most of its capacity for a long time while links are edited, and look for what grows."`
+	Speed speed.Command `cmd:"" help:"Measure redirects per second on one core: against nginx and fixed servers in Go, or against another build of the edge."`
+	Scale scale.Command `cmd:"" help:"Compare few links with millions: in Postgres, and in the memory of edges."`
 }
 
 // claims are what each command checks, by its name.
@@ -72,7 +76,8 @@ var claims = map[string]string{
 	"drills upgrade":     "An upgrade of every program, with a migration, and the way back lose no click and serve no stale response.",
 	"drills events kill": "Every acknowledged event survives `kill -9` and is stored and exported once.",
 	"drills events fill": "Ten million events are stored at a steady rate and exported in bounded memory.",
-	"clicks":             "Each response to a short URL is counted exactly once, whichever process is killed, and no figure from before asOf changes.",
+	"clicks kill":        "Each response to a short URL is counted exactly once, whichever process is killed, and no figure from before asOf changes.",
+	"clicks classes":     "The classes of real requests have the precision and recall of the contract, also of requests by which no rule was written.",
 	"drills writes":      "A write with a key has one effect however often it is repeated, 1,000 creates take a second, and a walk sees each link once.",
 	"drills cleanup":     "Each statement of a purge takes at most 2 s, however many rows are old or dead.",
 	"soak":               "Nothing grows while an edge runs at four fifths of its capacity for half an hour.",

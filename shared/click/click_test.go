@@ -143,6 +143,7 @@ func TestDimensionsOfAgents(t *testing.T) {
 		{"Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 Instagram 390.0.0.28.85 (iPhone16,2)", 0, "ios", "instagram", click.Mobile},
 		{"Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 [FBAN/FBIOS;FBAV/520.0]", 0, "ios", "facebook", click.Mobile},
 		{"Mozilla/5.0 (Linux; Android 14; Pixel 8; wv) AppleWebKit/537.36 (KHTML, like Gecko) Version/4.0 Chrome/140.0.0.0 Mobile Safari/537.36", 0, "android", "in-app", click.Mobile},
+		{"Mozilla/5.0 (Linux; U; Android 4.0.3; de-de; GT-I9100 Build/IML74K) AppleWebKit/534.30 (KHTML, like Gecko) Version/4.0 Mobile Safari/534.30", 0, "android", "other", click.Mobile},
 		{"", 0, "other", "other", click.DeviceOther},
 		{"Mozilla/5.0", hint("Windows"), "windows", "other", click.Desktop},
 	} {

@@ -178,7 +178,7 @@ func browserOf(seen wordFlags, parsed agent.Browser) uint8 {
 		return browserInApp
 	case seen&hasChrome != 0:
 		return browserChrome
-	case seen&hasSafari != 0:
+	case seen&hasSafari != 0 && seen&(hasMac|hasIOS|hasWindows) != 0: // Android's first browser and those of Linux name Safari, too
 		return browserSafari
 	}
 	return browserOther

@@ -108,7 +108,8 @@ const (
 	endsWord         // with no letter after it, except a plural s
 )
 
-// words are what Read looks for. The words of rules 4 to 8 are those of the service's contract; agent.Parse knows further crawlers.
+// words are what Read looks for. The first words of each of the rules 4 to 8 are those of the service's contract. The others are of
+// documents of the client's owner, or of the collections that testdata/README.md names; agent.Parse knows further crawlers.
 var words = []word{
 	// 4: a user has asked an assistant to read the page.
 	{text: "chatgpt-user", facts: factAssistant},
@@ -117,6 +118,27 @@ var words = []word{
 	{text: "mistralai-user", facts: factAssistant},
 	{text: "meta-externalfetcher", facts: factAssistant},
 	{text: "duckassistbot", facts: factAssistant},
+	{text: "google-agent", facts: factAssistant}, // as are the next four: developers.google.com/crawling/docs/crawlers-fetchers
+	{text: "googleagent-mariner", facts: factAssistant},
+	{text: "google-gemininotebook", facts: factAssistant},
+	{text: "google-notebooklm", facts: factAssistant},
+	{text: "gemini-deep-research", facts: factAssistant},
+	{text: "google-gemini-cli", facts: factAssistant},   // geminicli.com
+	{text: "amzn-user", facts: factAssistant},           // developer.amazon.com/amazonbot
+	{text: "amazonbuyforme", facts: factAssistant},      // buyforme.amazon
+	{text: "bedrock-agentcore", facts: factAssistant},   // docs.aws.amazon.com/bedrock-agentcore
+	{text: "manus-user", facts: factAssistant},          // knownagents.com/agents/manus-user
+	{text: "devin/", facts: factAssistant},              // docs.devin.ai
+	{text: "kagi-fetcher", facts: factAssistant},        // help.kagi.com/kagi/ai
+	{text: "cohere-ai", facts: factAssistant},           // github.com/faisalman/ua-parser-js
+	{text: "opencode-smartfetch", facts: factAssistant}, // opencode.ai
+	{text: "twinagent", facts: factAssistant},           // twin.so
+	{text: "anchor browser", facts: factAssistant},      // anchorbrowser.io
+	{text: "phindbot", facts: factAssistant},            // knownagents.com/agents/phindbot
+	{text: "linerbot", facts: factAssistant},            // docs.getliner.com/docs/linerbot
+	{text: "linkreader/", facts: factAssistant},         // sider.ai
+	{text: "poggio-citations", facts: factAssistant},    // docs.poggio.io/api/robots
+	{text: "bigsur.ai", facts: factAssistant},           // bigsur.ai
 	// 5: a user has sent or posted the link.
 	{text: "facebookexternalhit", facts: factPreview},
 	{text: "facebot", facts: factPreview},
@@ -139,6 +161,23 @@ var words = []word{
 	{text: "viber", where: atStart, facts: factPreview},
 	{text: "tumblr/", where: atStart, facts: factPreview},
 	{text: "pinterest/", where: atStart, facts: factPreview},
+	{text: "link preview", facts: factPreview},     // Yahoo, Quora, Bitrix
+	{text: "linkpreview", facts: factPreview},      // Buffer, Chatwork, Orlo
+	{text: "urlpreview", facts: factPreview},       // business.snapchat.com/legal/snapchat-automated-crawler; Zulip
+	{text: "unfurl", facts: factPreview},           // ClickUp, LMArena
+	{text: "linkexpander", facts: factPreview},     // Yahoo
+	{text: "microsoftpreview", facts: factPreview}, // aka.ms/MicrosoftPreview: Teams, Outlook
+	{text: "blueskypreview", facts: factPreview},
+	{text: "meta-externalhit", facts: factPreview},
+	{text: "mattermost-bot", facts: factPreview},
+	{text: "evernoterichlinkbot", facts: factPreview},
+	{text: "keybasebot", facts: factPreview},   // book.keybase.io/docs/chat/link-previews
+	{text: "summalybot", facts: factPreview},   // github.com/misskey-dev/summaly
+	{text: "synapse (bot", facts: factPreview}, // github.com/matrix-org/synapse
+	{text: "steamchaturllookup", facts: factPreview},
+	{text: "forum onebox", facts: factPreview}, // Discourse
+	{text: "lemmy/", where: atStart, facts: factPreview},
+	{text: "notion/", where: atStart, facts: factPreview},
 	// 6: a security product has found the link in a message.
 	{text: "barracuda", facts: factScanner},
 	{text: "proofpoint", facts: factScanner},
@@ -147,6 +186,15 @@ var words = []word{
 	{text: "virustotal", facts: factScanner},
 	{text: "urlscan", facts: factScanner},
 	{text: "netcraft", facts: factScanner},
+	{text: "kaspersky lab", facts: factScanner},
+	{text: "mcafee.com", facts: factScanner},
+	{text: "cloudflare-radar-scanner", facts: factScanner},
+	{text: "developers.cloudflare.com/security-center", facts: factScanner},
+	{text: "projectshield-urlcheck", facts: factScanner},
+	{text: "twinwavescanner", facts: factScanner},
+	{text: "k7mlwcbot", facts: factScanner},
+	{text: "safednsbot", facts: factScanner},
+	{text: "aliyunsecbot", facts: factScanner},
 	// 7: crawlers, whose names are compared here without regard to case.
 	{text: "googlebot", facts: factCrawler},
 	{text: "bingbot", facts: factCrawler},
@@ -166,6 +214,7 @@ var words = []word{
 	{text: "axios", facts: factAutomation},
 	{text: "node-fetch", facts: factAutomation},
 	{text: "java/", facts: factAutomation},
+	{text: "siege/", facts: factAutomation},
 	// 12, and the system.
 	{text: "windows nt", facts: factWindowsNT, flags: hasWindows},
 	{text: "windows", flags: hasWindows},

@@ -1,4 +1,4 @@
-// Package clicks is `prove clicks`: clients click links on several edges while processes are killed. The figures of each link are compared
+// Package clicks is `prove clicks kill`: clients click links on several edges while processes are killed. The figures of each link are compared
 // with the responses that the clients received, with the raw clicks that a follower received, and with what they were when asOf had passed them.
 package clicks
 

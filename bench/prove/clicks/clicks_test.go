@@ -14,7 +14,7 @@ import (
 	"deeplink/shared/testkit"
 )
 
-// The short form of `prove clicks`, with real processes.
+// The short form of `prove clicks kill`, with real processes.
 func TestEveryAnsweredClickIsCountedOnceWhileProcessesAreKilled(t *testing.T) {
 	testkit.Prove(t)
 	command := Command{Duration: 20 * time.Second, Kill: 3 * time.Second, Clients: 16, Rate: 2000, Links: 5000, Edges: 3, Controls: 2}
