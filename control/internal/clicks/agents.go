@@ -101,10 +101,14 @@ func (d *dictionary) of(id *int32) (facts click.Facts, ok bool) {
 	return facts, ok
 }
 
-// text returns the User-Agent of an entry, nil if there is none.
+// text returns the User-Agent of an entry, nil if the request had none. All agents without an entry have the text of the entry unlisted.
 func (d *dictionary) text(id *int32) *string {
-	if id == nil || *id == unlisted {
+	if id == nil {
 		return nil
+	}
+	if *id == unlisted {
+		other := click.OtherValue
+		return &other
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,6 +1,7 @@
 package clicks
 
 import (
+	"regexp"
 	"strings"
 	"time"
 
@@ -22,17 +23,27 @@ const (
 // Intervals are all intervals.
 var Intervals = []Interval{NoInterval, Hourly, Daily, Weekly, Monthly}
 
+// zoneName is the form of the names in the IANA database. Other spellings of a path, such as Europe//Berlin, would find a file, too.
+var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$`)
+
 // Location returns the time zone with an IANA name. ok is false for any other text: the name of the machine's zone, an offset, and the files of
 // a zone database that are not zones.
 func Location(name string) (location *time.Location, ok bool) {
 	switch {
-	case name == "" || name == "Local" || name == "localtime" || name == "posixrules" || name == "Factory" || len(name) > 64:
+	case !zoneName.MatchString(name) || name == "Local" || name == "localtime" || name == "posixrules" || name == "Factory" || len(name) > 64:
 		return nil, false
 	case strings.HasPrefix(name, "posix/") || strings.HasPrefix(name, "right/"): // those count leap seconds
 		return nil, false
 	}
 	location, err := time.LoadLocation(name)
 	return location, err == nil
+}
+
+// DateOf returns the date of an instant in a time zone, as a midnight in UTC. Arithmetic with dates needs that form: a zone may have no midnight
+// on a date, and time.Time.AddDate then returns a time on the date before.
+func DateOf(at time.Time, location *time.Location) time.Time {
+	year, month, date := at.In(location).Date()
+	return time.Date(year, month, date, 0, 0, 0, 0, time.UTC)
 }
 
 // StartOf returns the first instant of a date in a time zone. Where a change of the offset skips midnight, that is the moment of the change. Only
@@ -68,8 +79,7 @@ func next(at time.Time, interval Interval, location *time.Location) time.Time {
 		}
 		return end.UTC()
 	}
-	year, month, date := local.Date()
-	first := time.Date(year, month, date, 0, 0, 0, 0, time.UTC)
+	first := DateOf(at, location)
 	step := func(t time.Time) time.Time { return t.AddDate(0, 0, 1) }
 	switch interval {
 	case Weekly:
@@ -77,7 +87,7 @@ func next(at time.Time, interval Interval, location *time.Location) time.Time {
 		first = first.AddDate(0, 0, -monday)
 		step = func(t time.Time) time.Time { return t.AddDate(0, 0, 7) }
 	case Monthly:
-		first = first.AddDate(0, 0, 1-date)
+		first = first.AddDate(0, 0, 1-first.Day())
 		step = func(t time.Time) time.Time { return t.AddDate(0, 1, 0) }
 	}
 	// More than one step is needed where the clock was set back across midnight, and for a date that a zone skipped.

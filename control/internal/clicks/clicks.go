@@ -89,8 +89,13 @@ func within(ctx context.Context, on beginner, f func(pgx.Tx) error) error {
 // dayOf returns the start of the day (UTC) of a time.
 func dayOf(at time.Time) time.Time { return at.UTC().Truncate(day) }
 
-// keptFrom returns the first day whose clicks are kept.
-func keptFrom(now time.Time, retention time.Duration) time.Time { return dayOf(now.Add(-retention)) }
+// keptFrom returns the first day whose clicks are kept. Without retention that is tomorrow: no click is kept after its roll-up.
+func keptFrom(now time.Time, retention time.Duration) time.Time {
+	if retention == 0 {
+		return dayOf(now).Add(day)
+	}
+	return dayOf(now.Add(-retention))
+}
 
 // visitorsFrom returns the first day whose visitors are kept.
 func visitorsFrom(now time.Time, retention time.Duration) time.Time {

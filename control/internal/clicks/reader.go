@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -246,28 +247,13 @@ func (q *FigureQuery) hasVisitors(from, to time.Time) bool {
 	return len(q.Classes) == 1 && q.Classes[0] == click.Human && q.Outcomes == nil && isMidnight(from) && isMidnight(to) && !q.Links.byFields()
 }
 
-// perDay reports whether the figures can be read per day: all bounds of rows are midnights (UTC).
-func (q *FigureQuery) perDay(bounds ...time.Time) bool {
-	for _, at := range append(bounds, q.From, q.To) {
-		if !isMidnight(at) {
-			return false
-		}
-	}
-	return true
-}
-
-// source adds the conditions of a query to a statement over the counts in [from, to), and returns their table and its column of time.
-func (q *FigureQuery) source(s *query, from, to time.Time, perDay, byLink bool) (table, column string) {
-	table, column = "click_", "quarter"
+// source adds the conditions of a query to a statement over the counts in [from, to), and returns what it reads from, with the name c. If bounds
+// has instants within the range, each count is on one side of each of them. Days are read from the table of days, and only what
+// is left of the range from that of quarters, which is much larger.
+func (q *FigureQuery) source(s *query, from, to time.Time, byLink bool, bounds ...time.Time) string {
+	link, org := `link_id, `, ``
 	if !byLink && !q.Links.any() {
-		table += "org_"
-	}
-	if perDay {
-		table, column = table+"days", "day"
-		s.where(`c.org_key = $1 and c.day >= ` + s.value(from) + `::date and c.day < ` + s.value(to) + `::date`)
-	} else {
-		table += "quarters"
-		s.where(`c.org_key = $1 and c.quarter >= ` + s.value(from) + ` and c.quarter < ` + s.value(to))
+		link, org = ``, `org_`
 	}
 	if q.Outcomes == nil {
 		s.where(`c.outcome <> 'unknown'`)
@@ -275,13 +261,34 @@ func (q *FigureQuery) source(s *query, from, to time.Time, perDay, byLink bool) 
 		s.where(`c.outcome = any (` + s.value(names(q.Outcomes)) + `::click_outcome[])`)
 	}
 	q.Links.restrict(s, `c.link_id`)
-	return table, column
+	var parts []string
+	quarters := func(from, to time.Time) {
+		if from.Before(to) {
+			parts = append(parts, `select `+link+`quarter as start, class, outcome, clicks, late, undetailed from click_`+org+`quarters
+				where org_key = $1 and quarter >= `+s.value(from)+` and quarter < `+s.value(to))
+		}
+	}
+	first, last := dayOf(from.Add(day-1)), dayOf(to)
+	for _, at := range bounds {
+		if !isMidnight(at) {
+			first = last // no day
+		}
+	}
+	if !first.Before(last) {
+		quarters(from, to)
+	} else {
+		quarters(from, first)
+		parts = append(parts, `select `+link+`day::timestamp at time zone 'UTC', class, outcome, clicks, late, undetailed from click_`+org+`days
+			where org_key = $1 and day >= `+s.value(first)+`::date and day < `+s.value(last)+`::date`)
+		quarters(last, to)
+	}
+	return `(` + strings.Join(parts, ` union all `) + `) c (` + link + `start, class, outcome, clicks, late, undetailed)`
 }
 
 func (r *Reader) totals(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
 	s := newQuery(o.Key)
-	table, _ := q.source(s, q.From, q.To, q.perDay(), false)
-	rows, err := tx.Query(ctx, `select c.class::text, sum(c.clicks)::bigint, sum(c.late)::bigint, sum(c.undetailed)::bigint from `+table+` c where `+s.all()+` group by c.class`,
+	source := q.source(s, q.From, q.To, false)
+	rows, err := tx.Query(ctx, `select c.class::text, sum(c.clicks)::bigint, sum(c.late)::bigint, sum(c.undetailed)::bigint from `+source+` where `+s.all()+` group by c.class`,
 		s.arguments...)
 	if err != nil {
 		return err
@@ -360,14 +367,9 @@ func (r *Reader) series(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 	if more {
 		f.NextStart = &end
 	}
-	perDay := q.perDay(starts...)
 	s := newQuery(o.Key)
-	table, column := q.source(s, q.Start, end, perDay, false)
-	kind := `timestamptz`
-	if perDay {
-		kind = `date`
-	}
-	rows, err := tx.Query(ctx, `select width_bucket(c.`+column+`, `+s.value(starts)+`::`+kind+`[]), c.class::text, sum(c.clicks)::bigint from `+table+` c where `+s.all()+` group by 1, 2`,
+	source := q.source(s, q.Start, end, false, starts[1:len(starts)-1]...)
+	rows, err := tx.Query(ctx, `select width_bucket(c.start, `+s.value(starts)+`::timestamptz[]), c.class::text, sum(c.clicks)::bigint from `+source+` where `+s.all()+` group by 1, 2`,
 		s.arguments...)
 	if err != nil {
 		return err
@@ -389,20 +391,23 @@ func (r *Reader) series(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 	return r.seriesVisitors(ctx, tx, o, q, f)
 }
 
-// seriesVisitors sets the visitors of the rows that begin and end at a midnight (UTC).
+// seriesVisitors sets the visitors of the rows that begin and end at a midnight (UTC), also where the whole range does not.
 func (r *Reader) seriesVisitors(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
-	if !q.hasVisitors(q.From, q.To) || len(f.Rows) == 0 {
+	var rows []*Row
+	for i := range f.Rows {
+		if row := &f.Rows[i]; q.hasVisitors(row.Start, row.End) {
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) == 0 {
 		return nil
 	}
-	days, _, err := visitorDays(ctx, tx, o.Key, q.Links.LinkID, dayOf(f.Rows[0].Start), f.Rows[len(f.Rows)-1].End)
+	days, approximate, err := visitorDays(ctx, tx, o.Key, q.Links.LinkID, rows[0].Start, rows[len(rows)-1].End)
 	if err != nil {
 		return err
 	}
-	for i := range f.Rows {
-		row := &f.Rows[i]
-		if !q.hasVisitors(row.Start, row.End) {
-			continue
-		}
+	f.Approximate = f.Approximate || approximate
+	for _, row := range rows {
 		row.VisitorDays = new(int64)
 		for at := row.Start; at.Before(row.End); at = at.Add(day) {
 			*row.VisitorDays += days[at.Unix()]
@@ -441,17 +446,17 @@ var linkFields = map[GroupBy]string{
 func (r *Reader) groups(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
 	s := newQuery(o.Key)
 	field := linkFields[q.GroupBy]
-	var table, key string
+	var source, key string
 	if q.GroupBy.PerDay() {
-		table = "click_org_dimensions"
+		source = "click_org_dimensions c"
 		if q.Links.any() {
-			table = "click_dimensions"
+			source = "click_dimensions c"
 		}
 		s.where(`c.org_key = $1 and c.dimension = ` + s.value(string(q.GroupBy)) + `::click_dimension and c.day >= ` + s.value(q.From) + `::date and c.day < ` + s.value(q.To) + `::date`)
 		q.Links.restrict(s, `c.link_id`)
 		key = `c.value`
 	} else {
-		table, _ = q.source(s, q.From, q.To, q.perDay(), field != "" || q.GroupBy == ByLink)
+		source = q.source(s, q.From, q.To, field != "" || q.GroupBy == ByLink)
 		switch q.GroupBy {
 		case ByClass:
 			key = `c.class::text`
@@ -461,7 +466,7 @@ func (r *Reader) groups(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 			key = `c.link_id`
 		}
 	}
-	sql := `with g as (select ` + key + ` as k, ` + sums(`c.clicks`) + ` from ` + table + ` c where ` + s.all() + ` group by 1)`
+	sql := `with g as (select ` + key + ` as k, ` + sums(`c.clicks`) + ` from ` + source + ` where ` + s.all() + ` group by 1)`
 	if field != "" {
 		tags := ``
 		if q.GroupBy == ByTag {

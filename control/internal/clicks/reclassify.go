@@ -83,9 +83,12 @@ type reclassification struct {
 
 func (r *reclassification) run(ctx context.Context, orgKey string, since time.Time) error {
 	r.since = since
+	if kept := keptFrom(time.Now(), r.retention); since.Before(kept) {
+		// Control may drop earlier days at any moment, and their visitors are not kept either.
+		since = kept
+	}
 	type organization struct{ ID, Key string }
 	var all []organization
-	var first, last *time.Time
 	err := within(ctx, r.on, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `select id::text, org_key from organizations where $1 = '' or org_key = $1 order by org_key`, orgKey)
 		if err != nil {
@@ -94,44 +97,69 @@ func (r *reclassification) run(ctx context.Context, orgKey string, since time.Ti
 		if all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[organization]); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, `select min(at), max(at) from clicks where at >= $1`, since).Scan(&first, &last); err != nil {
-			return err
-		}
 		return tx.QueryRow(ctx, `select coalesce((select org_key from organizations where external_id = $1), '')`, store.CanaryOrganization).Scan(&r.canary)
 	})
-	if err != nil || first == nil {
+	if err != nil {
 		return err
 	}
 	for _, o := range all {
-		for of := dayOf(*first); !of.After(*last); of = of.Add(day) {
-			after := Position{At: of}
-			for more := true; more; {
-				if err := store.Retry("reclassify clicks", func() error {
-					var done Reclassified
-					var moves map[[2]click.Class]int64
-					var next Position
-					audited := false
-					err := within(ctx, r.on, func(tx pgx.Tx) (err error) {
-						done, moves, next, audited, err = r.step(ctx, tx, o.ID, o.Key, of, after)
-						return err
-					})
-					if err != nil {
-						return err
-					}
-					if audited {
-						r.audited = o.Key
-					}
-					r.result.Clicks += done.Clicks
-					r.result.Changed += done.Changed
-					for k, n := range moves {
-						r.moves[k] += n
-					}
-					more, after = done.Clicks == reclassifiedClicks, next
-					return nil
-				}); err != nil {
-					return err
-				}
+		of, err := r.nextDay(ctx, o.Key, since)
+		for ; err == nil && of != nil; of, err = r.nextDay(ctx, o.Key, of.Add(day)) {
+			if err := r.day(ctx, o.ID, o.Key, *of); err != nil {
+				return err
 			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextDay returns the first day from a time on of which an organization has clicks, nil if there is none.
+func (r *reclassification) nextDay(ctx context.Context, orgKey string, from time.Time) (of *time.Time, err error) {
+	err = store.Retry("find clicks to reclassify", func() error {
+		return within(ctx, r.on, func(tx pgx.Tx) error {
+			var first *time.Time
+			if err := tx.QueryRow(ctx, `select min(at) from clicks where org_key = $1 and at >= $2`, orgKey, from).Scan(&first); err != nil || first == nil {
+				return err
+			}
+			start := dayOf(*first)
+			of = &start
+			return nil
+		})
+	})
+	return of, err
+}
+
+// day classifies the clicks of an organization and a day, in transactions of its own for each few of them.
+func (r *reclassification) day(ctx context.Context, orgID, orgKey string, of time.Time) error {
+	after := Position{At: of}
+	for more := true; more; {
+		if err := store.Retry("reclassify clicks", func() error {
+			var done Reclassified
+			var moves map[[2]click.Class]int64
+			var next Position
+			audited := false
+			err := within(ctx, r.on, func(tx pgx.Tx) (err error) {
+				done, moves, next, audited, err = r.step(ctx, tx, orgID, orgKey, of, after)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if audited {
+				r.audited = orgKey
+			}
+			r.result.Clicks += done.Clicks
+			r.result.Changed += done.Changed
+			for k, n := range moves {
+				r.moves[k] += n
+			}
+			more, after = done.Clicks == reclassifiedClicks, next
+			return nil
+		}); err != nil {
+			return err
 		}
 	}
 	return nil

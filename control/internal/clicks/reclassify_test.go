@@ -107,3 +107,19 @@ func TestForgottenLogNoLongerHoldsAsOfBack(t *testing.T) {
 		t.Errorf("%d audit entries, expected 1", n)
 	}
 }
+
+func TestReclassificationLeavesDaysThatAreNotKept(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	_, links := w.organization("acme", 1)
+	l := w.log("a", daysAgo(9))
+	old := daysAgo(5)
+	l.ship(time.Time{}, []shippedClick{{orgKey: "acme", link: links[0], at: old, outcome: click.Redirect, visitor: ptr(int64(1))}})
+	w.rollUp()
+	w.retention = 72 * time.Hour
+	w.exec(w.owner, `update clicks set evidence = evidence | 1`)
+	if got, err := w.reclassify(old); err != nil || got.Clicks != 0 {
+		t.Errorf("%+v, %v; expected no click", got, err)
+	}
+	w.check()
+}
