@@ -301,8 +301,8 @@ func (c *clickRange) readTimes(q *decode.Query, now time.Time, resolution time.D
 		return at.UTC(), ok && at.Equal(at.Truncate(resolution)) && year >= firstClickYear && year <= lastClickYear
 	}
 	otherwise += fmt.Sprintf(", in the years %d to %d", firstClickYear, lastClickYear)
-	c.To = decode.Parse(q, "to", clicks.StartOf(now.In(c.Location).AddDate(0, 0, 1), c.Location), parse, otherwise)
-	c.From = decode.Parse(q, "from", clicks.StartOf(c.To.In(c.Location).AddDate(0, 0, -defaultClickDays), c.Location), parse, otherwise)
+	c.To = decode.Parse(q, "to", clicks.StartOf(clicks.DateOf(now, c.Location).AddDate(0, 0, 1), c.Location), parse, otherwise)
+	c.From = decode.Parse(q, "from", clicks.StartOf(clicks.DateOf(c.To, c.Location).AddDate(0, 0, -defaultClickDays), c.Location), parse, otherwise)
 	if q.Err() != nil {
 		return // to compare them would report a second error of the same fault
 	}
@@ -382,13 +382,16 @@ func readInclude(q *decode.Query) (withClicks bool) {
 	return decode.Parse(q, "include", false, func(s string) (bool, bool) { return true, s == "clicks" }, "must be clicks")
 }
 
-// readIncludeOf reads the parameter include of a request for one link, which has no other parameters.
+// readIncludeOf reads the parameter include of a request for one link, which has no other parameters. With clicks it removes If-None-Match, whatever
+// its value: an ETag identifies the state of the link and not its clicks.
 func readIncludeOf(r *http.Request) (withClicks bool, err error) {
 	if !r.URL.Query().Has("include") {
 		return false, nil
 	}
 	q := decode.ReadQuery(r.URL.RawQuery)
-	withClicks = readInclude(q)
+	if withClicks = readInclude(q); withClicks {
+		r.Header.Del("If-None-Match")
+	}
 	return withClicks, q.Err()
 }
 

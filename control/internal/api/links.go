@@ -56,8 +56,8 @@ func (s *Server) listLinks(x *requestState, r *http.Request, organization catalo
 // getLink serves GET /links/{id}.
 func (s *Server) getLink(x *requestState, r *http.Request, organization catalog.Organization) error {
 	id, badID := pathID(r)
-	conditions, badHeaders := readPreconditions(r.Header)
 	withClicks, badQuery := readIncludeOf(r)
+	conditions, badHeaders := readPreconditions(r.Header)
 	if err := together(badHeaders, decode.Join(badID, badQuery)); err != nil {
 		return err
 	}
@@ -68,13 +68,10 @@ func (s *Server) getLink(x *requestState, r *http.Request, organization catalog.
 	return s.sendLink(x, r, organization, conditions, link, withClicks)
 }
 
-// sendLink responds to a read of a link. The ETag identifies the state of the link and not its clicks, so a response with clicks is always sent.
+// sendLink responds to a read of a link.
 func (s *Server) sendLink(
 	x *requestState, r *http.Request, organization catalog.Organization, conditions preconditions, link catalog.LinkWithDomain, withClicks bool,
 ) error {
-	if withClicks {
-		conditions.noneMatch = nil
-	}
 	tag := link.ETag()
 	notModified, err := conditions.ofRead(tag)
 	if err != nil {

@@ -80,8 +80,8 @@ func (s *Server) deleteTarget(
 // getExternalLink serves GET /links/external/{externalId}.
 func (s *Server) getExternalLink(x *requestState, r *http.Request, organization catalog.Organization) error {
 	externalID, badPath := pathExternalID(r)
-	conditions, badHeaders := readPreconditions(r.Header)
 	withClicks, badQuery := readIncludeOf(r)
+	conditions, badHeaders := readPreconditions(r.Header)
 	if err := together(badHeaders, decode.Join(badPath, badQuery)); err != nil {
 		return err
 	}
