@@ -46,7 +46,7 @@ func isLocal(host string) bool {
 	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, host)
 }
 
-// consoleSettings are the settings of the console and of its sign-in. Secrets are strings without a type of their own, because kong prints values that
+// consoleSettings are the settings of the console and of its sign-in. All are strings without a type of their own, because kong prints values that
 // their type refuses.
 type consoleSettings struct {
 	consoleOrigin
@@ -59,9 +59,9 @@ type consoleSettings struct {
 	Token        string        `name:"console-oidc-token" env:"CONSOLE_OIDC_TOKEN" default:"id_token" help:"Token with the organization and the role: id_token or access_token."`
 	SessionKeys  string        `name:"console-session-keys" env:"CONSOLE_SESSION_KEYS" help:"1 to 8 keys of 64 hex digits, separated by commas, that encrypt tokens. The first encrypts, all decrypt."`
 	KeysFile     string        `name:"console-session-keys-file" env:"CONSOLE_SESSION_KEYS_FILE" help:"File with these keys."`
-	Idle         time.Duration `name:"console-session-idle" env:"CONSOLE_SESSION_IDLE" default:"8h" help:"How long after its last call a session of the console ends, 1m to 24h."`
-	Lifetime     time.Duration `name:"console-session-lifetime" env:"CONSOLE_SESSION_LIFETIME" default:"168h" help:"How long after the sign-in a session of the console ends, 5m to 720h."`
-	Grace        time.Duration `name:"console-provider-grace" env:"CONSOLE_PROVIDER_GRACE" default:"10m" help:"How long the console can read while the provider is unreachable, 0s to 1h."`
+	Idle         string        `name:"console-session-idle" env:"CONSOLE_SESSION_IDLE" default:"8h" help:"How long after its last call a session of the console ends, 1m to 24h."`
+	Lifetime     string        `name:"console-session-lifetime" env:"CONSOLE_SESSION_LIFETIME" default:"168h" help:"How long after the sign-in a session of the console ends, 5m to 720h."`
+	Grace        string        `name:"console-provider-grace" env:"CONSOLE_PROVIDER_GRACE" default:"10m" help:"How long the console can read while the provider is unreachable, 0s to 1h."`
 }
 
 const (
@@ -99,13 +99,17 @@ func fromFile(value, file, flag, variable string) (string, error) {
 	if cut {
 		text = strings.TrimSuffix(text, "\r")
 	}
+	if text == "" {
+		// An empty value would be as if the file were not set: a public client without a secret.
+		return "", fmt.Errorf("--%s-file ($%s_FILE) names an empty file", flag, variable)
+	}
 	return text, nil
 }
 
 // keys returns the encryption keys, or nil when there are none.
 func (c *consoleSettings) keys() (*seal.Keys, error) {
 	list, err := fromFile(c.SessionKeys, c.KeysFile, "console-session-keys", "CONSOLE_SESSION_KEYS")
-	if err != nil || list == "" && c.KeysFile == "" {
+	if err != nil || list == "" {
 		return nil, err
 	}
 	keys, err := seal.ParseKeys(list)
@@ -184,26 +188,28 @@ func (c *consoleSettings) service(portal *portalSettings, s *store.Store, metric
 	if err != nil {
 		return nil, err
 	}
+	var idle, lifetime, grace time.Duration
 	for _, bound := range []struct {
-		flag, variable     string
-		value, least, most time.Duration
+		flag, variable, value string
+		least, most           time.Duration
+		parsed                *time.Duration
 	}{
-		{"console-session-idle", "CONSOLE_SESSION_IDLE", c.Idle, time.Minute, maxSessionIdle},
-		{"console-session-lifetime", "CONSOLE_SESSION_LIFETIME", c.Lifetime, 5 * time.Minute, 720 * time.Hour},
-		{"console-provider-grace", "CONSOLE_PROVIDER_GRACE", c.Grace, 0, time.Hour},
+		{"console-session-idle", "CONSOLE_SESSION_IDLE", c.Idle, time.Minute, maxSessionIdle, &idle},
+		{"console-session-lifetime", "CONSOLE_SESSION_LIFETIME", c.Lifetime, 5 * time.Minute, 720 * time.Hour, &lifetime},
+		{"console-provider-grace", "CONSOLE_PROVIDER_GRACE", c.Grace, 0, time.Hour, &grace},
 	} {
-		if bound.value < bound.least || bound.value > bound.most {
-			return nil, fmt.Errorf("--%s ($%s) must be from %v to %v", bound.flag, bound.variable, bound.least, bound.most)
+		if *bound.parsed, err = time.ParseDuration(bound.value); err != nil || *bound.parsed < bound.least || *bound.parsed > bound.most {
+			return nil, fmt.Errorf("--%s ($%s) must be a duration from %v to %v", bound.flag, bound.variable, bound.least, bound.most)
 		}
 	}
-	if c.Lifetime < c.Idle {
+	if lifetime < idle {
 		return nil, errors.New("--console-session-lifetime ($CONSOLE_SESSION_LIFETIME) must be at least --console-session-idle ($CONSOLE_SESSION_IDLE)")
 	}
 	if c.URL == "" {
 		return nil, nil
 	}
 	service, err := signin.New(signin.Options{
-		URL: c.URL, Provider: provider, Keys: keys, Idle: c.Idle, Lifetime: c.Lifetime, Grace: c.Grace, Store: s, Metrics: metrics, Log: log,
+		URL: c.URL, Provider: provider, Keys: keys, Idle: idle, Lifetime: lifetime, Grace: grace, Store: s, Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--console-oidc-issuer ($CONSOLE_OIDC_ISSUER): %w", err)
