@@ -50,18 +50,18 @@ func isLocal(host string) bool {
 // their type refuses.
 type consoleSettings struct {
 	consoleOrigin
-	OIDCIssuer   string        `name:"console-oidc-issuer" env:"CONSOLE_OIDC_ISSUER" help:"Issuer of the OpenID Connect provider with which people sign in to the console, exactly as in its discovery document. Requires --console-url, --console-oidc-client-id and --console-session-keys."`
-	ClientID     string        `name:"console-oidc-client-id" env:"CONSOLE_OIDC_CLIENT_ID" help:"Id of this client at the provider."`
-	ClientSecret string        `name:"console-oidc-client-secret" env:"CONSOLE_OIDC_CLIENT_SECRET" help:"Secret of this client at the provider. Without it the client is public."`
-	SecretFile   string        `name:"console-oidc-client-secret-file" env:"CONSOLE_OIDC_CLIENT_SECRET_FILE" help:"File with the secret of this client."`
-	Scopes       string        `name:"console-oidc-scopes" env:"CONSOLE_OIDC_SCOPES" default:"openid profile email offline_access" help:"Scopes to request, separated by spaces. One must be openid."`
-	Parameters   string        `name:"console-oidc-parameters" env:"CONSOLE_OIDC_PARAMETERS" help:"More parameters of the authorization request, form-encoded, such as access_type=offline."`
-	Token        string        `name:"console-oidc-token" env:"CONSOLE_OIDC_TOKEN" default:"id_token" help:"Token with the organization and the role: id_token or access_token."`
-	SessionKeys  string        `name:"console-session-keys" env:"CONSOLE_SESSION_KEYS" help:"1 to 8 keys of 64 hex digits, separated by commas, that encrypt tokens. The first encrypts, all decrypt."`
-	KeysFile     string        `name:"console-session-keys-file" env:"CONSOLE_SESSION_KEYS_FILE" help:"File with these keys."`
-	Idle         string        `name:"console-session-idle" env:"CONSOLE_SESSION_IDLE" default:"8h" help:"How long after its last call a session of the console ends, 1m to 24h."`
-	Lifetime     string        `name:"console-session-lifetime" env:"CONSOLE_SESSION_LIFETIME" default:"168h" help:"How long after the sign-in a session of the console ends, 5m to 720h."`
-	Grace        string        `name:"console-provider-grace" env:"CONSOLE_PROVIDER_GRACE" default:"10m" help:"How long the console can read while the provider is unreachable, 0s to 1h."`
+	OIDCIssuer   string `name:"console-oidc-issuer" env:"CONSOLE_OIDC_ISSUER" help:"Issuer of the OpenID Connect provider with which people sign in to the console, exactly as in its discovery document. Requires --console-url, --console-oidc-client-id and --console-session-keys."`
+	ClientID     string `name:"console-oidc-client-id" env:"CONSOLE_OIDC_CLIENT_ID" help:"Id of this client at the provider."`
+	ClientSecret string `name:"console-oidc-client-secret" env:"CONSOLE_OIDC_CLIENT_SECRET" help:"Secret of this client at the provider. Without it the client is public."`
+	SecretFile   string `name:"console-oidc-client-secret-file" env:"CONSOLE_OIDC_CLIENT_SECRET_FILE" help:"File with the secret of this client."`
+	Scopes       string `name:"console-oidc-scopes" env:"CONSOLE_OIDC_SCOPES" default:"openid profile email offline_access" help:"Scopes to request, separated by spaces. One must be openid."`
+	Parameters   string `name:"console-oidc-parameters" env:"CONSOLE_OIDC_PARAMETERS" help:"More parameters of the authorization request, form-encoded, such as access_type=offline."`
+	Token        string `name:"console-oidc-token" env:"CONSOLE_OIDC_TOKEN" default:"id_token" help:"Token with the organization and the role: id_token or access_token."`
+	SessionKeys  string `name:"console-session-keys" env:"CONSOLE_SESSION_KEYS" help:"1 to 8 keys of 64 hex digits, separated by commas, that encrypt tokens. The first encrypts, all decrypt."`
+	KeysFile     string `name:"console-session-keys-file" env:"CONSOLE_SESSION_KEYS_FILE" help:"File with these keys."`
+	Idle         string `name:"console-session-idle" env:"CONSOLE_SESSION_IDLE" default:"8h" help:"How long after its last call a session of the console ends, 1m to 24h."`
+	Lifetime     string `name:"console-session-lifetime" env:"CONSOLE_SESSION_LIFETIME" default:"168h" help:"How long after the sign-in a session of the console ends, 5m to 720h."`
+	Grace        string `name:"console-provider-grace" env:"CONSOLE_PROVIDER_GRACE" default:"10m" help:"How long the console can read while the provider is unreachable, 0s to 1h."`
 }
 
 const (

@@ -45,7 +45,7 @@ func TestSettingsOfTheConsoleAreChecked(t *testing.T) {
 		{[]string{"--console-provider-grace=" + key}, "CONSOLE_PROVIDER_GRACE"}, {[]string{"--console-url=https://c.example/" + key}, "CONSOLE_URL"},
 		{with("--console-oidc-issuer=https://u:" + key + "@id.example"), "CONSOLE_OIDC_ISSUER"}, {with("--console-oidc-issuer=https://id.example/#" + key), "CONSOLE_OIDC_ISSUER"},
 		{with("--console-oidc-parameters=%zz" + key), "CONSOLE_OIDC_PARAMETERS"}, {with("--console-oidc-token=" + key), "CONSOLE_OIDC_TOKEN"},
-		{with("--console-oidc-client-secret=" + key, "--console-oidc-client-secret-file=" + file), "CONSOLE_OIDC_CLIENT_SECRET_FILE"},
+		{with("--console-oidc-client-secret="+key, "--console-oidc-client-secret-file="+file), "CONSOLE_OIDC_CLIENT_SECRET_FILE"},
 		{with("--console-oidc-client-secret-file=" + file), ""}, {with("--console-oidc-client-secret-file=" + empty), "CONSOLE_OIDC_CLIENT_SECRET_FILE"},
 		{with("--console-oidc-client-secret-file=" + large), "CONSOLE_OIDC_CLIENT_SECRET_FILE"},
 		{append(append([]string{}, provider[:3]...), "--console-session-keys-file="+empty), "CONSOLE_SESSION_KEYS_FILE"},

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,7 @@ func redirect(x *requestState, location string) error {
 // moved redirects a request under another host to the console's address, where the cookies are, and reports whether it did. It does so once: behind a
 // proxy that changes the host, no request has the right one.
 func (s *Server) moved(x *requestState, r *http.Request) bool {
-	if s.Console == nil || r.URL.Query().Has("moved") || sameHost(r.Host, s.Console.URL) {
+	if s.Console == nil || slices.Contains(r.URL.Query()["moved"], "1") || sameHost(r.Host, s.Console.URL) {
 		return false
 	}
 	query := "moved=1"

@@ -215,6 +215,15 @@ func TestHostileCallbacksGetTheirProblemAndNoSession(t *testing.T) {
 		{name: "unknown state", problem: "state", query: "code=c&state=" + repeat("A", 43)},
 		{name: "no state", problem: "request", query: "code=c"},
 		{name: "short state", problem: "request", query: "code=c&state=x"},
+		{name: "state of 43 other characters", problem: "state", query: "code=c&state=" + repeat("!", 43)},
+		{name: "state of 44 characters", problem: "request", query: "code=c&state=STATEx"},
+		{name: "empty code", problem: "request", query: "code=&state=STATE"},
+		{name: "empty code and error", problem: "request", query: "code=&error=access_denied&state=STATE"},
+		{name: "code and empty error", problem: "request", query: "code=c&error=&state=STATE"},
+		{name: "empty error", problem: "provider_error", query: "error=&state=STATE"},
+		{name: "error twice", problem: "request", query: "error=access_denied&error=access_denied&state=STATE"},
+		{name: "iss twice", problem: "request", query: "code=c&iss=a&iss=a&state=STATE"},
+		{name: "semicolon", problem: "request", query: "code=c;state=STATE"},
 		{name: "state twice", problem: "request", query: "code=c&state=STATE&state=STATE"},
 		{name: "code twice", problem: "request", query: "code=c&code=c&state=STATE"},
 		{name: "unknown twice", problem: "request", query: "code=c&state=STATE&a=1&a=2"},
@@ -227,6 +236,10 @@ func TestHostileCallbacksGetTheirProblemAndNoSession(t *testing.T) {
 		{name: "denied", problem: "access_denied", query: "error=access_denied&state=STATE"},
 		{name: "login required", problem: "sign_in_needed", query: "error=login_required&state=STATE"},
 		{name: "consent required", problem: "sign_in_needed", query: "error=consent_required&state=STATE"},
+		{name: "interaction required", problem: "sign_in_needed", query: "error=interaction_required&state=STATE"},
+		{name: "account selection required", problem: "sign_in_needed", query: "error=account_selection_required&state=STATE"},
+		{name: "iss before error", problem: "issuer", query: "error=access_denied&state=STATE&iss=x"},
+		{name: "empty iss", problem: "issuer", query: "code=c&state=STATE&iss="},
 		{name: "server error", problem: "provider_error", query: "error=server_error&error_description=planted-secret&state=STATE"},
 		{name: "rejected code", problem: "code", token: status(400, `{"error":"invalid_grant"}`), redeemed: 1},
 		{name: "invalid client", problem: "provider_error", token: status(401, `{"error":"invalid_client"}`), redeemed: 1},
@@ -234,11 +247,38 @@ func TestHostileCallbacksGetTheirProblemAndNoSession(t *testing.T) {
 		{name: "429", problem: "provider_unavailable", token: status(429, ``), redeemed: 1},
 		{name: "no JSON", problem: "provider_error", token: status(200, `<html>`), redeemed: 1},
 		{name: "no ID token", problem: "token", token: status(200, `{"access_token":"a","token_type":"Bearer"}`), redeemed: 1},
-		{name: "10 MB", problem: "provider_unavailable", token: status(200, repeat(" ", 10<<20)), redeemed: 1},
+		{name: "10 MB", problem: "provider_error", token: status(200, repeat(" ", 10<<20)), redeemed: 1},
+		{name: "64 KiB and a byte", problem: "provider_error", token: status(200, `{"access_token":"a"}`+repeat(" ", 64<<10)), redeemed: 1},
+		{name: "502 with 10 MB", problem: "provider_unavailable", token: status(502, repeat(" ", 10<<20)), redeemed: 1},
+		{name: "500 with invalid_grant", problem: "provider_unavailable", token: status(500, `{"error":"invalid_grant"}`), redeemed: 1},
+		{name: "200 with invalid_grant", problem: "code", token: status(200, `{"error":"invalid_grant"}`), redeemed: 1},
+		{name: "404", problem: "provider_error", token: status(404, ``), redeemed: 1},
+		{name: "hangs", problem: "provider_unavailable", redeemed: 1, token: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+		{name: "hangs in the body", problem: "provider_unavailable", redeemed: 1, token: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}},
+		{name: "closes", problem: "provider_unavailable", redeemed: 1, token: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 		{name: "redirect", problem: "provider_error", redeemed: 1, token: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, p.issuer+"/token", http.StatusTemporaryRedirect)
 		}},
 		{name: "wrong iss", problem: "issuer", claims: set("iss", "https://evil.example"), redeemed: 1},
+		{name: "wrong iss and aud", problem: "issuer", redeemed: 1, claims: func(c claims) claims { c["iss"], c["aud"] = "https://evil.example", "other"; return c }},
+		{name: "no aud", problem: "token", claims: func(c claims) claims { delete(c, "aud"); return c }, redeemed: 1},
+		{name: "azp that is no string", problem: "token", claims: set("azp", []string{oidcClient}), redeemed: 1},
+		{name: "no exp", problem: "token", claims: func(c claims) claims { delete(c, "exp"); return c }, redeemed: 1},
+		{name: "no iat", problem: "token", claims: func(c claims) claims { delete(c, "iat"); return c }, redeemed: 1},
+		{name: "empty at_hash", problem: "token", claims: set("at_hash", ""), redeemed: 1},
+		{name: "at_hash that is no string", problem: "token", claims: set("at_hash", 1), redeemed: 1},
+		{name: "sub with U+0000", problem: "token", claims: set("sub", "a\x00b"), redeemed: 1},
+		{name: "unknown kid", problem: "token", sign: signer(jwa.RS256(), testenv.SigningKey(), "k2"), redeemed: 1},
+		{name: "organization with U+0000", problem: "token", claims: set("org_id", "a\x00b"), redeemed: 1},
+		{name: "organizations with U+0000", problem: "token", redeemed: 1, claims: func(c claims) claims {
+			delete(c, "org_id")
+			c["organizations"] = []string{"a\x00b"}
+			return c
+		}},
 		{name: "wrong aud", problem: "token", claims: set("aud", "other"), redeemed: 1},
 		{name: "two aud without azp", problem: "token", claims: set("aud", []string{oidcClient, "other"}), redeemed: 1},
 		{name: "wrong azp", problem: "token", claims: set("azp", "other"), redeemed: 1},

@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// maxMemberships is how many entries of a claim with several organizations count, and maxOrganization the length of their ids, in bytes.
+// maxMemberships is how many entries of a claim with several organizations count, and maxOrganization the length of their ids, in characters.
 const (
 	maxMemberships  = 100
 	maxOrganization = 255
@@ -129,7 +130,7 @@ func memberships(claim any, otherwise Role) []Membership {
 		default:
 			return
 		}
-		if n := len(m.Organization); n < 1 || n > maxOrganization || slices.ContainsFunc(all, func(o Membership) bool { return o.Organization == m.Organization }) {
+		if n := utf8.RuneCountInString(m.Organization); n < 1 || n > maxOrganization || slices.ContainsFunc(all, func(o Membership) bool { return o.Organization == m.Organization }) {
 			return
 		}
 		all = append(all, m)

@@ -38,6 +38,7 @@ func TestShapesOfClaimsOfCommonProviders(t *testing.T) {
 		{name: "none", claims: `{}`},
 		{name: "no list", claims: `{"organizations":"acme"}`},
 		{name: "long id", claims: `{"organizations":["` + strings.Repeat("a", 256) + `","` + strings.Repeat("b", 255) + `"]}`, expected: []Membership{{strings.Repeat("b", 255), NoRole}}},
+		{name: "id of 255 characters that have two bytes", claims: `{"organizations":["` + strings.Repeat("ä", 255) + `","` + strings.Repeat("ä", 256) + `"]}`, expected: []Membership{{strings.Repeat("ä", 255), NoRole}}},
 		{name: "role list in a plain claim", claims: `{"org_id":"a","org_role":["owner"]}`, refused: true},
 		{name: "role object behind a pointer", role: "/r", claims: `{"org_id":"a","r":{"owner":true}}`, refused: true},
 		{name: "organization list in a plain claim", claims: `{"org_id":["a"]}`, refused: true},

@@ -51,6 +51,8 @@ var (
 	ErrNoOrganization = errors.New("session token without an active organization")
 	// ErrUnavailable: no keys of the provider have been fetched since the start, so no token can be verified. The response is 503.
 	ErrUnavailable = errors.New("session tokens cannot be verified yet")
+	// ErrUnknownKey: the token names a key that the provider did not publish at KeysFetched. It wraps ErrInvalid.
+	ErrUnknownKey error = unknownKey
 )
 
 // Verifier verifies tokens. Its methods are safe for concurrent use.
@@ -77,6 +79,9 @@ func New(o Options) (*Verifier, error) {
 
 // Issuer returns the issuer of the tokens.
 func (v *Verifier) Issuer() string { return v.issuer }
+
+// KeysFetched returns when the known keys were fetched, the zero time before the first fetch.
+func (v *Verifier) KeysFetched() time.Time { return v.keyring.view.Load().at }
 
 // Run keeps the provider's keys up to date until ctx ends, and then returns nil. It is called once. Without it Verify
 // accepts no token.

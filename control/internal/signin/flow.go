@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/url"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/oauth2"
 
@@ -15,7 +16,7 @@ import (
 )
 
 const (
-	// maxQuery bounds the query of a callback and maxCode the code in it, in bytes.
+	// maxQuery, in bytes, bounds the query of a callback, and maxCode, in characters, the code in it.
 	maxQuery = 8 << 10
 	maxCode  = 4096
 	// secretsColumn is the sealed column of an attempt.
@@ -125,8 +126,12 @@ func readCallback(query string) (url.Values, bool) {
 			return nil, false
 		}
 	}
-	code, problem := values.Get("code"), values.Get("error")
-	return values, secret.MatchString(values.Get("state")) && (code == "") != (problem == "") && len(code) <= maxCode
+	// A state of other characters is none of ours: the next step does not find it.
+	ok := utf8.RuneCountInString(values.Get("state")) == secretLength && values.Has("code") != values.Has("error")
+	if code := utf8.RuneCountInString(values.Get("code")); values.Has("code") && (code < 1 || code > maxCode) {
+		ok = false
+	}
+	return values, ok
 }
 
 // takeAttempt returns the attempt of a state and a browser, once, or store.ErrNotFound.
@@ -168,7 +173,7 @@ func exchangeProblem(failed *tokenError) Problem {
 	case tokenWrongIssuer:
 		return BadIssuer
 	}
-	return ProviderError
+	return ProviderError // also for a response that is malformed or too long
 }
 
 // membershipsOf returns the memberships as the store has them.
@@ -230,16 +235,20 @@ func (s *Service) signIn(ctx context.Context, t tokens, a attempt, v Visitor) (G
 	return Granted{cookie, n.EndsAt}, NoProblem, nil
 }
 
-// previousChoice returns the index of the organization of the browser's previous session if it was of the same person, otherwise -1.
+// previousChoice returns the index of the organization of the browser's previous session if it was of the same person, otherwise -1. The session may
+// have expired: that is the usual reason for another sign-in.
 func (s *Service) previousChoice(ctx context.Context, cookie, subject string, known []Known) (int, error) {
-	before, err := s.find(ctx, cookie)
-	if errors.Is(err, ErrEnded) {
+	if !secret.MatchString(cookie) {
+		return -1, nil
+	}
+	before, err := s.Store.ConsoleSession(ctx, hashOf(cookie))
+	if errors.Is(err, store.ErrNotFound) {
 		return -1, nil
 	}
 	if err != nil {
 		return -1, err
 	}
-	if before.Via == store.ViaProvider && before.Subject == subject && before.Organization != nil {
+	if before.Via == store.ViaProvider && before.Issuer == s.provider.Issuer && before.Subject == subject && before.Organization != nil {
 		for i, k := range known {
 			if k.Organization.ID == before.Organization.ID && !k.Organization.Suspended {
 				return i, nil

@@ -2,14 +2,12 @@ package signin
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-
-	"deeplink/control/internal/session"
 )
 
 const (
@@ -26,6 +24,8 @@ type idClaims struct {
 	Email     any      `json:"email"`
 	Party     any      `json:"azp"`
 	NotBefore *float64 `json:"nbf"`
+	// AccessTokenHash is nil if the token has none.
+	AccessTokenHash any `json:"at_hash"`
 }
 
 // person is the subject of an ID token.
@@ -38,23 +38,25 @@ func (p *Provider) checkIDToken(ctx context.Context, raw, accessToken string, ex
 	}
 	payload, err := p.judge.VerifySignature(ctx, raw)
 	switch {
-	case errors.Is(err, session.ErrUnavailable), err != nil && ctx.Err() != nil:
+	case p.lacksKeys(ctx, err, expected.keysFrom):
 		return reject(tokenUnreachable, "the keys of the identity provider are not available")
 	case err != nil:
 		return reject(tokenRejected, "the ID token was rejected: "+err.Error()) // session's errors contain nothing of the token
 	}
-	// Time is checked below, because the library has another leeway. It compares the issuer here too, and makes an exception for Google.
+	// The claims are checked below: the library has another leeway, an exception for the issuer of Google, and another order.
 	token, err := oidc.NewVerifier(p.Issuer, verified(payload), &oidc.Config{
-		ClientID: p.ClientID, SkipExpiryCheck: true, SkipIssuerCheck: true, SupportedSigningAlgs: []string{oidc.RS256, oidc.ES256, oidc.EdDSA},
+		SkipClientIDCheck: true, SkipExpiryCheck: true, SkipIssuerCheck: true, SupportedSigningAlgs: []string{oidc.RS256, oidc.ES256, oidc.EdDSA},
 	}).Verify(ctx, raw)
 	var claims idClaims
 	if err != nil || token.Claims(&claims) != nil {
-		return reject(tokenRejected, "the ID token is malformed or not for this client")
+		return reject(tokenRejected, "the ID token is malformed")
 	}
 	now := time.Now()
 	switch subject := token.Subject; {
 	case token.Issuer != p.Issuer:
 		return reject(tokenWrongIssuer, "the ID token is of another issuer")
+	case !slices.Contains(token.Audience, p.ClientID):
+		return reject(tokenRejected, "the ID token is not for this client (aud)")
 	case claims.Party == nil && len(token.Audience) > 1, claims.Party != nil && claims.Party != any(p.ClientID):
 		return reject(tokenRejected, "the ID token was issued to another client (azp)")
 	case !now.Before(token.Expiry.Add(leeway)):
@@ -69,7 +71,7 @@ func (p *Provider) checkIDToken(ctx context.Context, raw, accessToken string, ex
 		return reject(tokenRejected, "the ID token has no valid subject")
 	case expected.subject != "" && subject != expected.subject:
 		return reject(tokenRejected, "the ID token is for another subject")
-	case token.AccessTokenHash != "" && token.VerifyAccessToken(accessToken) != nil:
+	case claims.AccessTokenHash != nil && (token.AccessTokenHash == "" || token.VerifyAccessToken(accessToken) != nil):
 		return reject(tokenRejected, "the ID token is for another access token (at_hash)")
 	}
 	text := func(value any) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
@@ -121,7 +122,10 @@ func newClient(limit int64) *http.Client {
 	}
 }
 
-var errTooLong = errors.New("response too long")
+// tooLongError is that of a response that is longer than its limit. It has the status of the response.
+type tooLongError struct{ status int }
+
+func (tooLongError) Error() string { return "response too long" }
 
 type bounded struct {
 	next  http.RoundTripper
@@ -137,7 +141,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, b.limit+1))
 	response.Body.Close()
 	if err == nil && int64(len(body)) > b.limit {
-		err = errTooLong
+		err = tooLongError{response.StatusCode}
 	}
 	if err != nil {
 		return nil, err
@@ -255,15 +259,17 @@ func (p *Provider) config(d *Document) *oauth2.Config {
 // authorization returns the URL at which the person signs in.
 func (p *Provider) authorization(d *Document, state string, a attempt, prompt string) string {
 	options := []oauth2.AuthCodeOption{oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)}
-	for name, values := range p.Parameters {
-		for _, value := range values {
-			options = append(options, oauth2.SetAuthURLParam(name, value))
-		}
-	}
+	more := maps.Clone(p.Parameters)
 	if prompt != "" {
 		options = append(options, oauth2.SetAuthURLParam("prompt", prompt))
+		delete(more, "prompt")
 	}
-	return p.config(d).AuthCodeURL(state, options...)
+	address := p.config(d).AuthCodeURL(state, options...)
+	if len(more) > 0 {
+		// A name may occur more than once (resource, RFC 8707), which the library's options cannot express.
+		address += "&" + more.Encode()
+	}
+	return address
 }
 
 // tokens are a response of the token endpoint whose tokens were judged.
@@ -334,23 +340,26 @@ func (p *Provider) request(ctx context.Context, send func(context.Context) (*oau
 	received, err := send(oidc.ClientContext(ctx, p.client))
 	var failed *oauth2.RetrieveError
 	var network *url.Error
+	var tooLong tooLongError
+	busy := func(status int) bool { return status == http.StatusTooManyRequests || status >= 500 }
 	switch {
 	case err == nil:
 		return received, nil
 	case errors.As(err, &failed):
 		status := failed.Response.StatusCode
 		switch {
-		case status == http.StatusTooManyRequests || status >= 500:
+		case busy(status):
 			return nil, &tokenError{kind: tokenUnreachable, reason: fmt.Sprintf("the token endpoint responded with status %d", status)}
 		case failed.ErrorCode == "invalid_grant":
 			return nil, &tokenError{kind: tokenRefused, reason: "the token endpoint responded with invalid_grant"}
 		}
 		return nil, &tokenError{kind: tokenOther, reason: fmt.Sprintf("the token endpoint responded with status %d and %s", status, knownOAuthError(failed.ErrorCode))}
+	case errors.As(err, &tooLong) && !busy(tooLong.status):
+		return nil, &tokenError{kind: tokenMalformed, sent: true, reason: fmt.Sprintf("the response of the token endpoint is longer than %d bytes", maxTokens)}
 	case errors.As(err, &network):
 		return nil, &tokenError{kind: tokenUnreachable, sent: sent.Load(), reason: "the token endpoint did not send a complete response in time"}
 	}
-	// The response may have had a new refresh token, which is lost.
-	return nil, &tokenError{kind: tokenMalformed, sent: true, reason: "the response of the token endpoint has no tokens"}
+	return nil, &tokenError{kind: tokenMalformed, reason: "the response of the token endpoint has no tokens"}
 }
 
 // knownOAuthError returns an error code of RFC 6749, 5.2, or "an unknown error": the provider chooses the text.
@@ -364,6 +373,8 @@ func knownOAuthError(code string) string {
 
 // judging is what the tokens must be like.
 type judging struct {
+	// keysFrom: a token with an unknown key proves nothing while the keys are older. The zero time: any keys will do.
+	keysFrom time.Time
 	// nonce is the SHA-256 of the nonce.
 	nonce         [32]byte
 	nonceRequired bool
@@ -400,7 +411,7 @@ func (p *Provider) judged(ctx context.Context, received *oauth2.Token, expected 
 	}
 	identity, err := p.judge.Identify(ctx, judged, time.Now())
 	switch {
-	case errors.Is(err, session.ErrUnavailable), err != nil && ctx.Err() != nil:
+	case p.lacksKeys(ctx, err, expected.keysFrom):
 		return fail(tokenUnreachable, "the keys of the identity provider are not available")
 	case err != nil:
 		return fail(tokenRejected, "the judged token was rejected: "+err.Error()) // session's errors contain nothing of the token
@@ -416,6 +427,13 @@ func (p *Provider) judged(ctx context.Context, received *oauth2.Token, expected 
 	}
 	t.Name, t.Email = printable(t.Name, maxName), printable(t.Email, maxName)
 	return t, nil
+}
+
+// lacksKeys reports whether a token was refused only because the provider's keys are not known, or older than from: the provider may have a new one, and
+// session fetches keys at most every 10 s.
+func (p *Provider) lacksKeys(ctx context.Context, err error, from time.Time) bool {
+	return errors.Is(err, session.ErrUnavailable) || err != nil && ctx.Err() != nil ||
+		errors.Is(err, session.ErrUnknownKey) && p.judge.KeysFetched().Before(from)
 }
 
 // revoke revokes a refresh token, in one attempt.

@@ -135,7 +135,10 @@ func (s *Service) renewOnce(c store.ConsoleSession) {
 		return
 	}
 	began := time.Now()
-	expected := judging{subject: c.Subject}
+	expected := judging{subject: c.Subject, keysFrom: began}
+	if c.FailedAt != nil {
+		expected.keysFrom = *c.FailedAt // keys were fetched since, so a key that is still unknown is none of the provider's
+	}
 	copy(expected.nonce[:], c.NonceHash)
 	t, failed := s.provider.refresh(ctx, d, string(refreshToken), expected)
 	took := time.Since(began)

@@ -146,8 +146,10 @@ func (s *Service) prefix() string {
 // HasProvider reports whether people can sign in with an identity provider.
 func (s *Service) HasProvider() bool { return s.provider != nil }
 
-// secret matches the 256-bit values of this package: cookies, states and link tokens.
-var secret = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+// secret matches the 256-bit values of this package: cookies, states and link tokens. They have secretLength characters.
+var secret = regexp.MustCompile(`\A[A-Za-z0-9_-]{43}\z`)
+
+const secretLength = 43
 
 // newSecret returns 256 random bits as 43 characters.
 func newSecret() string {
@@ -345,7 +347,7 @@ func (s *Service) reseal(t store.SealedTokens, from, to string) (store.SealedTok
 func (s *Service) SignOut(ctx context.Context, cookie string, address netip.Addr, requestID string) (location string, err error) {
 	c, err := s.find(ctx, cookie)
 	if errors.Is(err, ErrEnded) {
-		return "/console", nil
+		return "/console", s.endExpired(ctx, cookie, address, requestID)
 	}
 	if err != nil {
 		return "", err
@@ -365,6 +367,21 @@ func (s *Service) SignOut(ctx context.Context, cookie string, address netip.Addr
 		s.background.Go(func() { s.provider.revoke(refresh) })
 	}
 	return s.provider.signOutURL(idToken), nil
+}
+
+// endExpired ends a session of the cookie that must not be used. Without this it would live again once a missing key or the provider is set up again.
+func (s *Service) endExpired(ctx context.Context, cookie string, address netip.Addr, requestID string) error {
+	if !secret.MatchString(cookie) {
+		return nil
+	}
+	c, err := s.Store.ConsoleSession(ctx, hashOf(cookie))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.Store.EndConsoleSession(ctx, Actor(c, address, requestID), c, store.EndSignOut)
 }
 
 // Actor returns who makes the changes of a session.
