@@ -25,6 +25,7 @@ import (
 	"deeplink/bench/prove/drills"
 	"deeplink/bench/prove/drills/cleanup"
 	"deeplink/bench/prove/drills/events"
+	"deeplink/bench/prove/drills/signin"
 	"deeplink/bench/prove/drills/slow"
 	"deeplink/bench/prove/drills/upgrade"
 	"deeplink/bench/prove/drills/writes"
@@ -54,6 +55,7 @@ type commands struct {
 		Upgrade upgrade.Command `cmd:"" help:"Replace all programs by the next version and back, under load and behind nginx."`
 		Events  events.Command  `cmd:"" help:"Send events as phones do: while controls are killed, or ten million."`
 		Writes  writes.Command  `cmd:"" help:"Repeat writes through a network that loses half of everything; write in bulk; walk a list while it changes."`
+		Signin  signin.Command  `cmd:"" help:"Renew a session 480 times in a row; kill the control that renews; rotate the keys; confirm one link 200 times at once."`
 		Cleanup cleanup.Command `cmd:"" help:"Partition the audit trail and purge a Postgres full of old rows; report the longest statement of each job."`
 	} `cmd:"" help:"Make one thing go wrong at a time."`
 	Clicks struct {
@@ -79,6 +81,7 @@ var claims = map[string]string{
 	"clicks kill":        "Each response to a short URL is counted exactly once, whichever process is killed, and no figure from before asOf changes.",
 	"clicks classes":     "The classes of real requests have the precision and recall of the contract, also of requests by which no rule was written.",
 	"drills writes":      "A write with a key has one effect however often it is repeated, 1,000 creates take a second, and a walk sees each link once.",
+	"drills signin":      "A session of the console survives eight hours of renewals, `kill -9` of the control that renews and a rotation of the keys; a link signs in once.",
 	"drills cleanup":     "Each statement of a purge takes at most 2 s, however many rows are old or dead.",
 	"soak":               "Nothing grows while an edge runs at four fifths of its capacity for half an hour.",
 	"speed":              "A redirect takes at most 1/0.85 of the CPU time of a fixed response by fasthttp, and at most 1/1.25 of that of nginx with the same job.",
