@@ -30,7 +30,7 @@ type countries struct {
 	log     *slog.Logger
 }
 
-// countryTable is one version of the file. Its reader stays mapped until the process ends: a request may still use it.
+// countryTable is one version of the file, in memory: to read from a mapped file that is truncated would end the process.
 type countryTable struct {
 	reader   *maxminddb.Reader
 	size     int64
@@ -67,7 +67,11 @@ func readCountries(path string) (*countryTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	reader, err := maxminddb.Open(path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := maxminddb.FromBytes(text)
 	if err != nil {
 		return nil, err
 	}
