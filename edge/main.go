@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"deeplink/edge/internal/clicks"
@@ -120,7 +121,7 @@ func serve(ctx context.Context, c *options, log *slog.Logger) error {
 	}
 	defer links.Close()
 	recorder, err := clicks.New(clicks.Options{
-		On: c.Clicks == "on", Dir: c.ClicksDir, Bytes: c.ClicksBytes, Sync: c.ClicksSync, Database: database, Slot: slot,
+		On: c.Clicks == "on", Dir: c.ClicksDir, Bytes: c.ClicksBytes, Sync: c.ClicksSync, Database: database, Slot: slot, Incarnation: uuid.MustParse(links.Incarnation()),
 		CountryHeader: c.CountryHeader, Proxies: c.TrustedProxies.Proxies, GeoIPFile: c.GeoIPFile, Log: log,
 	})
 	if err != nil {

@@ -64,6 +64,13 @@ func (s *shipper) read(ctx context.Context, l *log, b boundary) (*batch, error) 
 		}
 		return value
 	}
+	// The time of a click that was recorded before the clock was set is not known better than that it is before the registration.
+	at := func(at int64) int64 {
+		if b.early {
+			return min(at, b.through-1)
+		}
+		return at
+	}
 	err := s.each(l, b.from, b.to, func(seg *segment, i int) (int, error) {
 		kind, n := seg.kindAt(i)
 		if kind != kindClick {
@@ -71,6 +78,7 @@ func (s *shipper) read(ctx context.Context, l *log, b boundary) (*batch, error) 
 		}
 		var r row
 		r.read(seg.slot(i))
+		r.at = at(r.at)
 		if r.outcome.String() == "" || r.reason.Class() == 0 {
 			return n, nil
 		}
@@ -81,7 +89,9 @@ func (s *shipper) read(ctx context.Context, l *log, b boundary) (*batch, error) 
 			return n, nil
 		}
 		if r.record.agent != 0 {
-			r.agent = text(seg, r.record.agent)
+			if r.agent = text(seg, r.record.agent); r.agent == "" {
+				r.flags |= hasOtherAgent // its text is damaged
+			}
 		}
 		if r.record.referrer != 0 {
 			r.referrer = seg.textAt(int(r.record.referrer) - 1)
@@ -94,16 +104,14 @@ func (s *shipper) read(ctx context.Context, l *log, b boundary) (*batch, error) 
 	}
 	if b.epoch != 0 {
 		if g := l.generation(b.epoch); g != nil {
-			before := int64(0)
-			for _, n := range out.counts {
-				before += n
-			}
-			g.read(out.counts)
-			for _, n := range out.counts {
+			counted := make(map[count]int64)
+			g.read(counted, int(b.first), int(b.end))
+			for c, n := range counted {
+				c.quarter = at(c.quarter+quarter-1) / quarter * quarter
+				out.counts[c] += n
 				out.clicks += n
 			}
-			out.clicks -= before
-			out.first = min(out.first, *g.first())
+			out.first = min(out.first, at(*g.first()))
 		}
 	}
 	if out.first == math.MaxInt64 {

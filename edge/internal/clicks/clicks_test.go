@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/valyala/fasthttp"
 
@@ -71,7 +72,7 @@ func options(t testing.TB, database *testkit.Database, dir string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{On: true, Dir: dir, Bytes: 16 << 20, Sync: 100 * time.Millisecond, Database: config, Slot: "a", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	return Options{On: true, Dir: dir, Bytes: 16 << 20, Sync: 100 * time.Millisecond, Database: config, Slot: "a", Incarnation: uuid.New(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 }
 
 func open(t testing.TB, o Options) *Recorder {
@@ -190,7 +191,7 @@ func TestClickSurvivesACrashAndIsCountedOnce(t *testing.T) {
 		}
 		if i == 2 {
 			// The batch is in the journal, and is never sent by this process.
-			if err := r.ship.cut(r.active, r.ship.boundary(), r.clock.raise(r.clock.at(time.Now())), nil); err != nil {
+			if err := r.ship.cut(r.active, r.ship.boundary(), r.clock.raise(r.clock.at(time.Now()))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -405,7 +406,7 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	o := Options{On: true, Bytes: 8 << 30, Sync: time.Second, Slot: "a", Log: slog.New(slog.DiscardHandler)}
+	o := Options{On: true, Bytes: 8 << 30, Sync: time.Second, Slot: "a", Incarnation: uuid.New(), Log: slog.New(slog.DiscardHandler)}
 	r := open(b, o)
 	r.salts[uint64(dayOf(r.clock.at(time.Now())))%4].Store(newSalt(dayOf(r.clock.at(time.Now())), make([]byte, 16)))
 	ctx, stop := context.WithCancel(b.Context())
@@ -444,7 +445,7 @@ func trusted(t testing.TB, list string) clientip.Proxies {
 
 // TestNoClickIsFromBeforeTheSeal has a clock that is behind the seal, as after Postgres's clock was set back.
 func TestNoClickIsFromBeforeTheSeal(t *testing.T) {
-	r := open(t, Options{On: true, Bytes: 16 << 20, Slot: "a", Log: slog.New(slog.DiscardHandler)})
+	r := open(t, Options{On: true, Bytes: 16 << 20, Slot: "a", Incarnation: uuid.New(), Log: slog.New(slog.DiscardHandler)})
 	seal := r.clock.raise(time.Now().Add(time.Hour).UnixMilli())
 	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) {
 		r.Record(ctx, visit(1))

@@ -27,6 +27,12 @@ type counters struct {
 //	0  epoch        uint64: numbers the generations of a log, 0: never used
 //	8  first        int64: the time of the first click, in milliseconds
 //	16 used         uint32: 1 if it has counted a click
+//	20 made         uint32: number of entries that are complete
+//
+// The header of the first one has, in addition, what helps to find out what is missing of a damaged log:
+//
+//	64  opened       uint64: number of segments that took records
+//	128 last entries 2 × 64 bytes: copies of the last entry of the journal, written in turn
 //
 // An entry has 64 bytes:
 //
@@ -50,12 +56,18 @@ const (
 	entryComplete = 2
 	// organizationShare: one entry in this many counts clicks of organizations without a link.
 	organizationShare = 8
-	// counterProbes bounds the search for an entry.
-	counterProbes = 64
+	// counterProbes bounds the search for an entry of a link, organizationProbes that for an entry of an organization. The second is the last
+	// resort, and covers the whole table if EDGE_CLICKS_BYTES is small.
+	counterProbes, organizationProbes = 64, 4096
+
+	openedOffset, entriesOffset = 64, 128
 )
 
+// countersSize rounds a size to two generations of whole pages.
+func countersSize(size int) int { return size / 2 / pageSize * 2 * pageSize }
+
 func openCounters(path string, size int) (*counters, error) {
-	size = size / 2 / pageSize * 2 * pageSize
+	size = countersSize(size)
 	s, err := mapSegment(path, size)
 	if err != nil {
 		return nil, err
@@ -73,6 +85,7 @@ func (g *generation) epoch() uint64     { return atomic.LoadUint64((*uint64)(uns
 func (g *generation) setEpoch(e uint64) { atomic.StoreUint64((*uint64)(unsafe.Pointer(&g.data[0])), e) }
 func (g *generation) first() *int64     { return (*int64)(unsafe.Pointer(&g.data[8])) }
 func (g *generation) used() *uint32     { return (*uint32)(unsafe.Pointer(&g.data[16])) }
+func (g *generation) made() *uint32     { return (*uint32)(unsafe.Pointer(&g.data[20])) }
 func (g *generation) isUsed() bool      { return atomic.LoadUint32(g.used()) != 0 }
 
 // reset empties the generation and gives it its epoch.
@@ -81,6 +94,7 @@ func (g *generation) reset(epoch uint64) {
 		clear(g.data[pageSize:])
 	}
 	atomic.StoreUint32(g.used(), 0)
+	atomic.StoreUint32(g.made(), 0)
 	atomic.StoreInt64(g.first(), math.MaxInt64)
 	g.setEpoch(epoch)
 }
@@ -98,20 +112,20 @@ func (g *generation) add(c *record, class click.Class, at int64) bool {
 	}
 	atomic.StoreUint32(g.used(), 1)
 	of := at - at%quarter
-	if g.increment(0, g.ordinary, c.outcome, class, &c.link, c.orgKey, of) {
+	if g.increment(0, g.ordinary, counterProbes, c.outcome, class, &c.link, c.orgKey, of) {
 		return true
 	}
-	return g.increment(g.ordinary, g.entries, c.outcome, class, new([16]byte), c.orgKey, of)
+	return g.increment(g.ordinary, g.entries, organizationProbes, c.outcome, class, new([16]byte), c.orgKey, of)
 }
 
 // increment counts in an entry between two numbers.
-func (g *generation) increment(from, to int, outcome click.Outcome, class click.Class, link *[16]byte, orgKey [4]byte, quarter int64) bool {
+func (g *generation) increment(from, to, probes int, outcome click.Outcome, class click.Class, link *[16]byte, orgKey [4]byte, quarter int64) bool {
 	le := binary.LittleEndian
 	w0 := uint64(outcome) | uint64(class)<<8
 	l0, l1, org := le.Uint64(link[:8]), le.Uint64(link[8:]), uint64(le.Uint32(orgKey[:]))
 	check := fold(fold(1, w0, l0, l1), org, uint64(quarter), 1)
 	size := uint64(to - from)
-	for probe := range uint64(counterProbes) {
+	for probe := range min(uint64(probes), size) {
 		e := g.entry(from + int((check+probe)%size))
 		state := (*uint32)(unsafe.Pointer(&e[0]))
 		if atomic.LoadUint32(state) == entryEmpty && atomic.CompareAndSwapUint32(state, entryEmpty, entryMaking) {
@@ -121,6 +135,7 @@ func (g *generation) increment(from, to int, outcome click.Outcome, class click.
 			le.PutUint64(e[32:], uint64(quarter))
 			le.PutUint64(e[48:], check)
 			atomic.StoreUint32(state, entryComplete)
+			atomic.AddUint32(g.made(), 1)
 		}
 		for atomic.LoadUint32(state) == entryMaking {
 			runtime.Gosched() // another request is about to complete it
@@ -143,13 +158,14 @@ type count struct {
 	quarter int64     // milliseconds since 1970
 }
 
-// read adds the counts of the generation to into. It skips entries that a killed process has not completed.
-func (g *generation) read(into map[count]int64) {
+// read adds the counts of the entries between two numbers to into, and returns the number of these entries. It skips entries that a killed
+// process has not completed.
+func (g *generation) read(into map[count]int64, from, to int) (entries int) {
 	le := binary.LittleEndian
-	for i := range g.entries {
+	for i := from; i < min(to, g.entries); i++ {
 		e := g.entry(i)
 		n := le.Uint64(e[40:])
-		if le.Uint32(e) != entryComplete || n == 0 {
+		if le.Uint32(e) != entryComplete {
 			continue
 		}
 		c := count{outcome: click.Outcome(e[4]), class: click.Class(e[5]), quarter: int64(le.Uint64(e[32:]))}
@@ -158,8 +174,39 @@ func (g *generation) read(into map[count]int64) {
 		if le.Uint64(e[48:]) != fold(fold(1, uint64(e[4])|uint64(e[5])<<8, le.Uint64(e[8:]), le.Uint64(e[16:])), le.Uint64(e[24:]), uint64(c.quarter), 1) {
 			continue
 		}
-		into[c] += int64(n)
+		entries++
+		if n > 0 {
+			into[c] += int64(n)
+		}
 	}
+	return entries
+}
+
+// inOrder returns the generations, the older one first.
+func (c *counters) inOrder() [2]*generation {
+	g := c.generations
+	if g[0].epoch() > g[1].epoch() {
+		g[0], g[1] = g[1], g[0]
+	}
+	return g
+}
+
+// opened returns the number of segments that took records.
+func (c *counters) opened() *uint64 { return (*uint64)(unsafe.Pointer(&c.data[openedOffset])) }
+
+// keepEntry keeps a copy of the last entry of the journal.
+func (c *counters) keepEntry(b boundary) {
+	copy(c.data[entriesOffset+int(b.sequence)%2*boundarySize:], b.append(nil))
+}
+
+// lastEntry returns the last entry that was kept.
+func (c *counters) lastEntry() (last boundary, ok bool) {
+	for turn := range 2 {
+		if b, valid := readBoundary(c.data[entriesOffset+turn*boundarySize:]); valid && (!ok || b.sequence > last.sequence) {
+			last, ok = b, true
+		}
+	}
+	return last, ok
 }
 
 // sync writes a generation to the disk.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,13 +36,17 @@ type log struct {
 	// acknowledged is the position before which all records are committed.
 	acknowledged atomic.Uint64
 	epoch        uint64 // of the generation that counts
+	sent         uint64 // the last epoch that is in batches
+	early        int64  // while clicks from before the registration are cut: the through with which the log was registered
 	// registered says that the log is in Postgres, and its clicks from before that are cut.
 	registered bool
-	// ended says that the log gets no further records.
-	ended bool
+	// ended says that the log gets no further records. recovered says that an earlier process wrote it: no record is being written any more.
+	ended, recovered bool
+	reported         bool // if records are missing, that is in Postgres
 	// synced is the end of what is safe against power loss, in milliseconds.
 	synced int64
-	clean  bool // everything is safe, and the process ended in order
+	clean  bool   // everything is safe, and the process ended in order
+	safe   uint64 // all slots before this position were on disk at synced
 }
 
 // meta is what the file log.json says of a log.
@@ -52,50 +57,17 @@ type meta struct {
 	Boot    string    `json:"boot"`
 	Sync    int64     `json:"syncMilliseconds"`
 	Started time.Time `json:"started"`
-}
-
-// boundary is the entry of the journal for one batch.
-type boundary struct {
-	sequence int32
-	last     bool   // it advances through
-	from, to uint64 // positions
-	through  int64  // milliseconds; the seal of the batch
-	epoch    uint64 // of the counters in the batch, 0: none
-}
-
-const boundarySize = 64
-
-func (b boundary) append(dst []byte) []byte {
-	var e [boundarySize]byte
-	le := binary.LittleEndian
-	le.PutUint32(e[4:], uint32(b.sequence))
-	if b.last {
-		e[8] = 1
-	}
-	le.PutUint64(e[16:], b.from)
-	le.PutUint64(e[24:], b.to)
-	le.PutUint64(e[32:], uint64(b.through))
-	le.PutUint64(e[40:], b.epoch)
-	le.PutUint32(e[:], crc32.Checksum(e[4:], castagnoli))
-	return append(dst, e[:]...)
-}
-
-func readBoundary(e []byte) (boundary, bool) {
-	le := binary.LittleEndian
-	if len(e) < boundarySize || le.Uint32(e) != crc32.Checksum(e[4:boundarySize], castagnoli) {
-		return boundary{}, false
-	}
-	return boundary{
-		sequence: int32(le.Uint32(e[4:])), last: e[8] == 1, from: le.Uint64(e[16:]), to: le.Uint64(e[24:]),
-		through: int64(le.Uint64(e[32:])), epoch: le.Uint64(e[40:]),
-	}, true
+	// The sizes of what belongs to the log: a smaller file is damaged.
+	SegmentBytes int `json:"segmentBytes"`
+	CounterBytes int `json:"counterBytes"`
 }
 
 const logFile = "log.json"
 
 // newLog creates a log in the store.
 func (st *store) newLog(id uuid.UUID, slot string, sync time.Duration) (*log, error) {
-	l := &log{meta: meta{Log: id, Slot: slot, Boot: bootID(), Sync: sync.Milliseconds(), Started: time.Now().UTC()}, epoch: 1}
+	l := &log{meta: meta{Log: id, Slot: slot, Boot: bootID(), Sync: sync.Milliseconds(), Started: time.Now().UTC(), SegmentBytes: st.size,
+		CounterBytes: countersSize(st.counters)}, epoch: 1}
 	if st.dir != "" {
 		l.dir = filepath.Join(st.dir, id.String())
 		if err := os.Mkdir(l.dir, 0o700); err != nil {
@@ -114,8 +86,15 @@ func (st *store) newLog(id uuid.UUID, slot string, sync time.Duration) (*log, er
 	if err != nil {
 		return nil, err
 	}
+	// The journal must have its blocks: otherwise a full disk would stop shipping, and so keep itself full.
+	if err := unix.Fallocate(int(l.journal.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(st.entries*boundarySize)); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, errors.Join(fmt.Errorf("allocate a journal: %w", err), l.remove())
+	}
 	// The file comes last: a folder without it was never used.
-	return l, writeDurably(filepath.Join(l.dir, logFile), text)
+	if err := writeDurably(filepath.Join(l.dir, logFile), text); err != nil {
+		return nil, errors.Join(err, l.remove())
+	}
+	return l, syncDir(st.dir)
 }
 
 func (l *log) openFiles(counters int) (err error) {
@@ -147,25 +126,36 @@ func (l *log) closeFiles() (err error) {
 	return err
 }
 
-// openLogs returns the logs of earlier processes in the store, and gives back the segments of logs that have no folder.
-func (st *store) openLogs(segments map[uuid.UUID][]*segment) (logs []*log, err error) {
-	folders, err := filepath.Glob(filepath.Join(st.dir, "*", logFile))
+// openLogs returns the logs of earlier processes in the store. It removes the folders of logs that a process was killed in creating or removing,
+// and gives back the segments of logs that have no folder.
+func (st *store) openLogs(segments map[uuid.UUID][]*segment, report *slog.Logger) (logs []*log, err error) {
+	folders, err := os.ReadDir(st.dir)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range folders {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
+	for _, folder := range folders {
+		id, err := uuid.Parse(folder.Name())
+		if err != nil || !folder.IsDir() {
+			continue
 		}
-		l := &log{dir: filepath.Dir(name), ended: true, registered: true}
-		if err := json.Unmarshal(text, &l.meta); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		l := &log{dir: filepath.Join(st.dir, folder.Name()), ended: true, recovered: true, registered: true, segments: segments[id]}
+		text, err := os.ReadFile(filepath.Join(l.dir, logFile))
+		if errors.Is(err, os.ErrNotExist) && len(l.segments) == 0 {
+			if err := os.RemoveAll(l.dir); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		l.segments = segments[l.Log]
-		delete(segments, l.Log)
+		if err == nil {
+			err = json.Unmarshal(text, &l.meta)
+		}
+		if err != nil || l.Log != id {
+			report.Error("a file of a log of clicks is damaged; the log is shipped without it", "log", id.String(), "error", err)
+			l.meta = meta{Log: id}
+		}
+		delete(segments, id)
 		if err := l.recover(); err != nil {
-			return nil, fmt.Errorf("log %s: %w", l.Log, err)
+			return nil, fmt.Errorf("log %s: %w", id, err)
 		}
 		logs = append(logs, l)
 	}
@@ -176,112 +166,51 @@ func (st *store) openLogs(segments map[uuid.UUID][]*segment) (logs []*log, err e
 			}
 		}
 	}
-	return logs, st.removeUnused()
-}
-
-// removeUnused removes the folders of logs that a process was killed in creating or removing.
-func (st *store) removeUnused() error {
-	folders, err := os.ReadDir(st.dir)
-	if err != nil {
-		return err
-	}
-	for _, folder := range folders {
-		if _, err := uuid.Parse(folder.Name()); err != nil || !folder.IsDir() {
-			continue
-		}
-		dir := filepath.Join(st.dir, folder.Name())
-		if _, err := os.Stat(filepath.Join(dir, logFile)); errors.Is(err, os.ErrNotExist) {
-			if err := os.RemoveAll(dir); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return logs, nil
 }
 
 // recover reads the files of a log whose process has ended.
 func (l *log) recover() error {
-	info, err := os.Stat(filepath.Join(l.dir, "counters"))
+	size := l.CounterBytes
+	if info, err := os.Stat(filepath.Join(l.dir, "counters")); size == 0 && err == nil {
+		size = int(info.Size())
+	}
+	if err := l.openFiles(max(size, 2*pageSize)); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(l.journal)
 	if err != nil {
 		return err
 	}
-	if err := l.openFiles(int(info.Size())); err != nil {
-		return err
-	}
-	entries, err := io.ReadAll(l.journal)
-	if err != nil {
-		return err
-	}
-	for len(entries) >= boundarySize {
-		b, ok := readBoundary(entries)
-		if !ok {
-			break // torn, and never sent
+	l.readEntries(text)
+	if len(text) != len(l.entries)*boundarySize {
+		if err := l.rewriteJournal(l.entries); err != nil {
+			return err
 		}
-		l.entries = append(l.entries, b)
-		l.cut, l.sequence = b.to, b.sequence
-		entries = entries[boundarySize:]
+	}
+	if err := l.giveBackSpace(); err != nil {
+		return err
 	}
 	return l.readTail(l.lostPower())
 }
 
-// appendJournal writes boundaries to the journal and waits until they are on disk. They must not be sent before.
-func (l *log) appendJournal(entries []boundary) error {
-	if l.journal != nil {
-		var text []byte
-		for _, b := range entries {
-			text = b.append(text)
+// giveBackSpace gives the blocks back that an ended log does not need: a process that is started again and again while Postgres is unavailable
+// would otherwise fill the disk with empty counters.
+func (l *log) giveBackSpace() error {
+	for _, g := range l.counters.generations {
+		if g.isUsed() && !l.hasSent(g.epoch()) {
+			continue
 		}
-		end := int64(len(l.entries)) * boundarySize
-		if _, err := l.journal.WriteAt(text, end); err != nil {
-			return err
+		from := int64(len(l.counters.generations[0].data))
+		if g == l.counters.generations[0] {
+			from = 0
 		}
-		if err := unix.Fdatasync(int(l.journal.Fd())); err != nil {
-			return err
-		}
-	}
-	l.entries = append(l.entries, entries...)
-	last := entries[len(entries)-1]
-	l.cut, l.sequence = last.to, last.sequence
-	return nil
-}
-
-// maxEntries is the number of entries at which the journal is written anew.
-const maxEntries = 1 << 15
-
-// compact removes the entries of batches that are committed and whose segments are recycled. before is the oldest position that there is.
-func (l *log) compact(before uint64) error {
-	if len(l.entries) < maxEntries {
-		return nil
-	}
-	drop := 0
-	for drop < len(l.entries)-1 && l.entries[drop].to <= before && l.entries[drop].sequence <= l.acked {
-		drop++
-	}
-	if drop < len(l.entries)/2 {
-		drop = len(l.entries) / 2 // after a restore of Postgres, older batches cannot be sent again
-		if l.entries[drop].sequence > l.acked {
-			return nil
+		err := unix.Fallocate(int(l.counters.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, from+pageSize, int64(len(g.data)-pageSize))
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("give back the space of counters: %w", err)
 		}
 	}
-	kept := append([]boundary(nil), l.entries[drop:]...)
-	if l.journal != nil {
-		var text []byte
-		for _, b := range kept {
-			text = b.append(text)
-		}
-		path := l.journal.Name()
-		if err := writeDurably(path, text); err != nil {
-			return err
-		}
-		file, err := os.OpenFile(path, os.O_RDWR, 0o600)
-		if err != nil {
-			return err
-		}
-		l.journal.Close()
-		l.journal = file
-	}
-	l.entries = kept
-	return nil
+	return l.journal.Truncate(int64(len(l.entries)) * boundarySize)
 }
 
 // remove removes the files of a log whose clicks are all committed. Its segments must have been released.
@@ -291,7 +220,10 @@ func (l *log) remove() error {
 		return err
 	}
 	// Without log.json the folder is of no log.
-	return errors.Join(err, os.Remove(filepath.Join(l.dir, logFile)), os.RemoveAll(l.dir))
+	if removed := os.Remove(filepath.Join(l.dir, logFile)); !errors.Is(removed, os.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return errors.Join(err, os.RemoveAll(l.dir))
 }
 
 // The tail is what sync copies: the last page of the log, which is not full yet. A page that was handed to the disk is not written again,
@@ -343,13 +275,16 @@ func (l *log) readTail(restore bool) error {
 			continue
 		}
 		l.synced, l.clean = at, t[4] == 1
+		if page := le.Uint64(t[24:]); page > 0 {
+			l.safe = le.Uint64(t[16:])*uint64(slotsOf(l.SegmentBytes)) + (page-1)*(pageSize/slotSize)
+		}
 		for _, s := range l.segments {
 			page := int(le.Uint64(t[24:]))
-			if !restore || s.number != le.Uint64(t[16:]) || page*pageSize >= len(s.data) {
+			if !restore || s.number != le.Uint64(t[16:]) || page == 0 {
 				continue
 			}
 			first := (page*pageSize - pageSize) / slotSize
-			for i := 0; i < pageSize/slotSize; {
+			for i := 0; i < pageSize/slotSize && first+i < s.slots; {
 				kind, n := s.kindAt(first + i)
 				if kind == 0 { // the slot did not reach the disk
 					copy(s.slot(first + i)[:], t[tailHeader+i*slotSize:tailHeader+(i+1)*slotSize])
@@ -375,7 +310,12 @@ func writeDurably(path string, text []byte) error {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names of files in a folder safe.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}

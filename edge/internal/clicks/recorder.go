@@ -290,6 +290,7 @@ func (r *Recorder) openSpare() {
 	s := r.spare
 	r.spare = nil
 	r.active.segments = append(r.active.segments, s)
+	*r.active.counters.opened()++
 	r.current.Store(s)
 	s.open()
 	r.full.Store(false)

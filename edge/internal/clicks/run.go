@@ -15,7 +15,7 @@ import (
 	"deeplink/shared/clientip"
 )
 
-// Options configure a recorder. Database, Slot and Log are required.
+// Options configure a recorder. Database, Slot, Incarnation and Log are required.
 type Options struct {
 	// On is false if the edge records nothing. It then only registers that.
 	On bool
@@ -28,6 +28,8 @@ type Options struct {
 	// Database connects to the primary as the edge's role. The recorder keeps one connection.
 	Database *pgx.ConnConfig
 	Slot     string
+	// Incarnation identifies the process of the edge, and its log.
+	Incarnation uuid.UUID
 	// CountryHeader names a header with the country of the client. It is read from peers in Proxies only.
 	CountryHeader string
 	Proxies       clientip.Proxies
@@ -56,7 +58,7 @@ var ErrSettings = errors.New("a setting of clicks is wrong")
 func New(o Options) (*Recorder, error) {
 	r := &Recorder{on: o.On, options: o, wake: make(chan struct{}, 1)}
 	r.referrers.referrers = true
-	r.ship = &shipper{recorder: r, agents: make(map[string]agentID), off: uuid.New()}
+	r.ship = &shipper{recorder: r, agents: make(map[string]agentID)}
 	r.clock.init(time.Now())
 	var err error
 	if r.countries, err = openCountries(o.CountryHeader, o.GeoIPFile, o.Proxies, o.Log); err != nil || !o.On {
@@ -85,7 +87,7 @@ func (r *Recorder) open(dir string) error {
 	}
 	var older []*log
 	if dir != "" {
-		older, err = st.openLogs(segments)
+		older, err = st.openLogs(segments, r.options.Log)
 	}
 	if err == nil {
 		r.store = st
@@ -103,7 +105,11 @@ func (r *Recorder) open(dir string) error {
 func (r *Recorder) startLog() error {
 	r.storeMu.Lock()
 	defer r.storeMu.Unlock()
-	l, err := r.store.newLog(uuid.New(), r.options.Slot, r.options.Sync)
+	id := r.options.Incarnation
+	if r.active != nil {
+		id = uuid.New() // the log of this process was given up
+	}
+	l, err := r.store.newLog(id, r.options.Slot, r.options.Sync)
 	if err != nil {
 		return err
 	}
@@ -194,8 +200,8 @@ func (r *Recorder) oldestShipped() *segment {
 			continue
 		}
 		s := l.segments[0]
-		if l == r.active && s.file != nil && s.synced.Load() < int64(s.slots) {
-			continue // sync is about to write it
+		if s.syncing {
+			continue
 		}
 		l.segments = l.segments[1:]
 		return s
@@ -209,19 +215,6 @@ func (r *Recorder) logs() []*log {
 		return r.older
 	}
 	return append(r.older[:len(r.older):len(r.older)], r.active)
-}
-
-// acknowledge records that Postgres has all batches up to one.
-func (l *log) acknowledge(sequence int32) {
-	l.acked = sequence
-	var to uint64
-	for i := len(l.entries) - 1; i >= 0; i-- {
-		if l.entries[i].sequence <= sequence {
-			to = l.entries[i].to
-			break
-		}
-	}
-	l.acknowledged.Store(to)
 }
 
 // Register registers the log, so that the clicks that follow are not late. It returns after a second at the latest; Run tries again.
@@ -312,17 +305,13 @@ func (r *Recorder) sync(turn int, clean bool) error {
 	at := r.clock.at(time.Now())
 	r.mu.Lock()
 	l := r.active
-	segments := append([]*segment(nil), l.segments...)
 	counting := r.full.Load()
 	r.mu.Unlock()
 	var page int
-	var last *segment
-	for _, s := range segments {
+	last := r.nextToSync(l, nil)
+	for s := last; s != nil; s = r.nextToSync(l, s) {
 		n := s.reserved()
 		synced := int(s.synced.Load())
-		if synced >= s.slots {
-			continue
-		}
 		// Whole pages of records that are written.
 		done := synced
 		for done < n {
@@ -340,11 +329,15 @@ func (r *Recorder) sync(turn int, clean bool) error {
 			start := (pageSize + synced*slotSize) / pageSize * pageSize
 			end := min((pageSize+whole*slotSize+pageSize-1)/pageSize*pageSize, len(s.data))
 			if err := unix.Msync(s.data[start:end], unix.MS_SYNC); err != nil {
+				r.syncedTo(s)
 				return fmt.Errorf("write a segment: %w", err)
 			}
 			s.synced.Store(int64(whole))
 		}
 		last, page = s, (pageSize+whole*slotSize)/pageSize
+	}
+	if last != nil {
+		defer r.syncedTo(last)
 	}
 	if counting || l.counters.generations[0].isUsed() || l.counters.generations[1].isUsed() {
 		if err := l.counters.sync(); err != nil {
@@ -356,6 +349,32 @@ func (r *Recorder) sync(turn int, clean bool) error {
 	}
 	end := min((page+1)*pageSize, len(last.data))
 	return l.writeTail(turn, at, clean, last.number, page, last.data[page*pageSize:end])
+}
+
+// nextToSync returns the segment of a log after another one, nil for the first, that has records which are neither on disk nor committed. It may
+// not be recycled until the next call, or that of syncedTo.
+func (r *Recorder) nextToSync(l *log, before *segment) *segment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before != nil {
+		before.syncing = false
+	}
+	for _, s := range l.segments {
+		if (before == nil || s.number > before.number) && s.synced.Load() < int64(s.slots) && (s.end() > l.acknowledged.Load() || s == r.current.Load()) {
+			s.syncing = true
+			return s
+		}
+	}
+	if before != nil {
+		before.syncing = true // its last page is copied next
+	}
+	return nil
+}
+
+func (r *Recorder) syncedTo(s *segment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.syncing = false
 }
 
 // Finish ships what is left and closes the log. No click may be recorded any more. It returns after shutdownTimeout at the latest; clicks
@@ -416,6 +435,16 @@ func (r *Recorder) unshipped() (n int64) {
 					n++
 				}
 				i += size
+			}
+		}
+		for _, g := range l.counters.generations {
+			if !g.isUsed() || l.hasSent(g.epoch()) {
+				continue
+			}
+			counts := make(map[count]int64)
+			g.read(counts, 0, g.entries)
+			for _, clicks := range counts {
+				n += clicks
 			}
 		}
 	}

@@ -24,6 +24,7 @@ type segment struct {
 	number uint64
 	base   uint64 // the position of the first slot
 	seed   atomic.Uint64
+	size   int // of the whole segment: a damaged file may be shorter
 	slots  int
 	// use is a number that no other use of a segment in this process has. 0: the segment was not written by this process.
 	use atomic.Uint64
@@ -33,21 +34,27 @@ type segment struct {
 	prefaulted uint64
 	// synced is the number of slots, in whole pages, that were handed to the disk.
 	synced atomic.Int64
-	texts  texts
+	// syncing says that sync reads the segment: it may not be recycled. The lock of the recorder guards it.
+	syncing bool
+	texts   texts
 }
 
-// The header of a segment:
+// The header of a segment. Its first page has it, and its last page has a copy, because the checks of records depend on the seed:
 //
 //	0  magic       8 bytes
 //	8  log         16 bytes
 //	24 number      uint64
 //	32 base        uint64
 //	40 seed        uint64
-//	48 check       uint32, CRC-32C of the 48 bytes before
+//	48 size        uint64
+//	56 check       uint32, CRC-32C of the 56 bytes before
 const (
-	segmentMagic  = "dlclick1"
-	segmentHeader = 48
+	segmentMagic  = "dlclick2"
+	segmentHeader = 56
 )
+
+// slotsOf returns the number of slots of a segment of size bytes.
+func slotsOf(size int) int { return max(0, size-2*pageSize) / slotSize }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -56,7 +63,7 @@ var errNoHeader = errors.New("no segment")
 // mapSegment maps size bytes of a file, or of memory if path is empty. A new file gets all of its blocks now: a mapped file without
 // blocks would end the process when the disk is full.
 func mapSegment(path string, size int) (*segment, error) {
-	s := &segment{slots: (size - pageSize) / slotSize}
+	s := &segment{size: size, slots: slotsOf(size)}
 	flags, descriptor := unix.MAP_SHARED, -1
 	if path == "" {
 		flags |= unix.MAP_ANONYMOUS
@@ -128,39 +135,61 @@ func (s *segment) begin(log uuid.UUID, number, base, use uint64) error {
 	s.synced.Store(0)
 	s.texts.init(s.slots)
 	le := binary.LittleEndian
-	copy(s.data, segmentMagic)
-	copy(s.data[8:], log[:])
-	le.PutUint64(s.data[24:], number)
-	le.PutUint64(s.data[32:], base)
-	le.PutUint64(s.data[40:], s.seed.Load())
-	le.PutUint32(s.data[48:], crc32.Checksum(s.data[:segmentHeader], castagnoli))
+	header := s.data[:segmentHeader+4]
+	copy(header, segmentMagic)
+	copy(header[8:], log[:])
+	le.PutUint64(header[24:], number)
+	le.PutUint64(header[32:], base)
+	le.PutUint64(header[40:], s.seed.Load())
+	le.PutUint64(header[48:], uint64(s.size))
+	le.PutUint32(header[56:], crc32.Checksum(header[:segmentHeader], castagnoli))
+	copy(s.headerCopy(), header)
 	if s.file == nil {
 		return nil
 	}
-	return unix.Msync(s.data[:pageSize], unix.MS_SYNC)
+	return errors.Join(unix.Msync(s.data[:pageSize], unix.MS_SYNC), unix.Msync(s.headerCopy(), unix.MS_SYNC))
 }
+
+// headerCopy is the last page.
+func (s *segment) headerCopy() []byte { return s.data[len(s.data)-pageSize:] }
 
 // open lets slots be reserved.
 func (s *segment) open() { s.next.Store(0) }
 
-// readHeader returns errNoHeader if the segment belongs to no log.
+// readHeader reads the header, or its copy if the first page is damaged. It returns errNoHeader if the segment belongs to no log. If the file
+// was truncated, the segment has fewer slots.
 func (s *segment) readHeader() error {
 	le := binary.LittleEndian
-	if string(s.data[:8]) != segmentMagic || le.Uint32(s.data[48:]) != crc32.Checksum(s.data[:segmentHeader], castagnoli) {
-		return errNoHeader
+	pages := [][]byte{s.data[:pageSize]}
+	if len(s.data)%pageSize == 0 {
+		pages = append(pages, s.headerCopy())
 	}
-	copy(s.log[:], s.data[8:])
-	s.number, s.base = le.Uint64(s.data[24:]), le.Uint64(s.data[32:])
-	s.seed.Store(le.Uint64(s.data[40:]))
-	s.next.Store(int64(s.slots))
-	return nil
+	for _, header := range pages {
+		if string(header[:8]) != segmentMagic || le.Uint32(header[56:]) != crc32.Checksum(header[:segmentHeader], castagnoli) {
+			continue
+		}
+		copy(s.log[:], header[8:])
+		s.number, s.base = le.Uint64(header[24:]), le.Uint64(header[32:])
+		s.seed.Store(le.Uint64(header[40:]))
+		s.size = int(le.Uint64(header[48:]))
+		s.slots = min(slotsOf(s.size), (len(s.data)-pageSize)/slotSize)
+		s.next.Store(int64(s.slots))
+		return nil
+	}
+	return errNoHeader
 }
 
 // free makes the segment belong to no log.
 func (s *segment) free() {
 	s.log, s.number = uuid.UUID{}, 0
 	clear(s.data[:segmentHeader+4])
+	if len(s.data)%pageSize == 0 {
+		clear(s.headerCopy()[:segmentHeader+4])
+	}
 }
+
+// fullEnd is the position after the segment as it was before it was damaged.
+func (s *segment) fullEnd() uint64 { return s.base + uint64(slotsOf(s.size)) }
 
 // slot returns a slot by its number in the segment.
 func (s *segment) slot(i int) *[slotSize]byte {

@@ -15,6 +15,8 @@ import (
 const (
 	// counterShare: one part in this many of the space is for counters.
 	counterShare = 8
+	// journalShare: one part in this many of the space is for the journal, but at most maxJournal. With 2 GiB, it has 36 h of batches.
+	journalShare, maxJournal = 128, 64 << 20
 	// memoryBytes is the space of a log without a directory.
 	memoryBytes = 64 << 20
 	// The bounds of the size of a segment. A segment is as small as it can be without a switch every few milliseconds, because whole
@@ -33,6 +35,7 @@ type store struct {
 	count    int
 	unused   []*segment
 	counters int // bytes of the counters of a log
+	entries  int // of a journal
 }
 
 // openStore opens a directory, or memory if dir is empty. It returns the segments that belong to logs, by log. Only one process can have
@@ -42,9 +45,10 @@ func openStore(dir string, bytes int64) (*store, map[uuid.UUID][]*segment, error
 		bytes = memoryBytes
 	}
 	counters := int(bytes / counterShare)
-	space := int(bytes) - counters
+	journal := min(int(bytes/journalShare), maxJournal)
+	space := int(bytes) - counters - 2*journal // a journal is copied to make it shorter
 	size := min(max(space/segmentsPerStore, minSegment), maxSegment) / pageSize * pageSize
-	st := &store{dir: dir, size: size, most: space / size, counters: counters}
+	st := &store{dir: dir, size: size, most: space / size, counters: counters, entries: journal / boundarySize}
 	if dir == "" {
 		return st, nil, nil
 	}
@@ -100,7 +104,7 @@ func (st *store) readSegments() (map[uuid.UUID][]*segment, error) {
 			return nil, err
 		}
 		if info.Size() < 2*pageSize {
-			if err := os.Remove(name); err != nil { // a process was killed before the file had its blocks
+			if err := os.Remove(name); err != nil { // a process was killed before the file had its blocks, or the file is damaged
 				return nil, err
 			}
 			continue

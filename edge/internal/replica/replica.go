@@ -100,6 +100,9 @@ type Replica struct {
 	counts counts
 }
 
+// Incarnation identifies this process: its row in the table edges has it.
+func (r *Replica) Incarnation() string { return r.incarnation }
+
 // overhead is the memory in bytes that ristretto needs per entry in addition to the entry. Measured: 160 to 222, depending on how full
 // its maps are.
 const overhead = 190
