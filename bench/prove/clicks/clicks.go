@@ -35,6 +35,7 @@ type Command struct {
 const (
 	// restartWithin is the longest time that a killed process is down.
 	restartWithin = 5 * time.Second
+	startAttempts = 3
 	// passWithin is how soon after the last click asOf must have passed it.
 	passWithin = time.Minute
 	// untouched is the share of links whose requests all have a response that the comparison needs.
@@ -171,11 +172,17 @@ func restart(ctx context.Context, node **stack.Node, down time.Duration, start f
 		return err
 	}
 	fleet.Pause(ctx, down)
-	again, err := start((*node).Addr)
-	if err == nil {
-		*node = again
+	// On a busy machine a start may take longer than the fleet waits. That is no reason to give up a long run.
+	for attempt := 1; ; attempt++ {
+		again, err := start((*node).Addr)
+		if err == nil {
+			*node = again
+			return nil
+		}
+		if attempt == startAttempts {
+			return err
+		}
 	}
-	return err
 }
 
 // makeLinks creates links of an organization, by SQL because the API would take long, and returns their ids by the path of the short URL. One
