@@ -37,6 +37,13 @@ func TestConsoleInChromium(t *testing.T) {
 		{"another organization", testSwitch},
 		{"no connection", testNoConnection},
 		{"by keyboard", testKeyboard},
+		{"shortcuts", testShortcuts},
+		{"several links", testBulk},
+		{"undo", testUndo},
+		{"the address of a list", testAddress},
+		{"two editors", testTwoEditors},
+		{"columns", testColumns},
+		{"empty states", testEmptyStates},
 		{"looks", testLooks},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, h, openTab(t, browser, h)) })
@@ -61,6 +68,8 @@ func testAdminister(t *testing.T, h *testStack, p *tab) {
 
 	p.section("links")
 	p.Press("#create")
+	p.Holds(`document.activeElement.value === "/sale"`) // typed before the way to the app config
+	p.Write(`dialog [name="path"]`, "")
 	p.Write(`dialog [name="fallbackUrl"]`, "javascript:alert(1)")
 	p.Press(`dialog button[type="submit"]`)
 	p.Says("Is required.", "Must be an http or https address")
@@ -254,6 +263,7 @@ func testHostileNames(t *testing.T, h *testStack, p *tab) {
 	p.signIn(h, o, "owner")
 	p.Says(hostile, "<b onclick=alert(4)>")
 	p.Press(named("Edit: " + hostile))
+	p.opened()
 	p.Holds(`document.querySelector('dialog [name="og.description"]').value.startsWith("</textarea><img")`)
 	p.Press(`dialog .icon`)
 	p.closed()

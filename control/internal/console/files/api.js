@@ -46,8 +46,8 @@ export function orThrow(cause) {
 }
 
 // send asks the portal and returns the response, or throws a Problem. An aborted request throws what fetch throws.
-async function send(method, path, { body, signal, quiet = false } = {}) {
-	const headers = { "Deeplink-Console": "1" }
+async function send(method, path, { body, signal, quiet = false, more = {} } = {}) {
+	const headers = { "Deeplink-Console": "1", ...more }
 	if (organizationId && !quiet) headers["Deeplink-Organization"] = organizationId
 	if (body !== undefined) headers["Content-Type"] = "application/json"
 	const response = await reach(path, {
@@ -91,6 +91,12 @@ async function read(response, how) {
 
 export const get = async (path, signal) => read(await send("GET", path, { signal }), "json")
 
+// getTagged returns an answer with its ETag, which a later change can require.
+export async function getTagged(path, signal) {
+	const response = await send("GET", path, { signal })
+	return { answer: await read(response, "json"), etag: response.headers.get("ETag") }
+}
+
 export const getBlob = async (path, signal) => read(await send("GET", path, { signal }), "blob")
 
 // readSession returns who is signed in. It interrupts nothing: the caller decides what a failure means.
@@ -99,9 +105,25 @@ export const readSession = async (signal) => read(await send("GET", "/portal/ses
 // choose chooses the organization of the session.
 export const choose = async (externalId) => read(await send("PUT", "/portal/session/organization", { body: { externalId }, quiet: true }), "json")
 
-// change sends a change and returns its answer. spread tells whether every edge goes by it already.
-export async function change(method, path, body) {
-	const response = await send(method, path, { body })
+// Intent is what a person wants to be done once. Sent again without a change, for instance because no answer came, it has the same
+// Idempotency-Key: the service then does it once only, and repeats its answer.
+export class Intent {
+	#sent = null
+	#key = ""
+
+	keyOf(sent) {
+		if (sent !== this.#sent) [this.#sent, this.#key] = [sent, crypto.randomUUID()]
+		return this.#key
+	}
+}
+
+// change sends a change and returns its answer. spread tells whether every edge goes by it already. The service refuses it with 412 if the link
+// has another ETag than etag.
+export async function change(method, path, body, { intent = null, etag = null } = {}) {
+	const more = {}
+	if (etag) more["If-Match"] = etag
+	if (intent) more["Idempotency-Key"] = intent.keyOf(JSON.stringify([method, path, etag, body]))
+	const response = await send(method, path, { body, more })
 	return { answer: await read(response, "json"), spread: response.headers.get("Deeplink-Propagation") !== "pending" }
 }
 

@@ -2,7 +2,8 @@
 import { change, get, onInterruption, orThrow, readSession, showsOrganization } from "./api.js"
 import { alertOf, button, chip, el, guard, icon, openDialog } from "./dom.js"
 import { interrupt } from "./interruption.js"
-import { readRoute, restoreRoute } from "./route.js"
+import { hashOf, readRoute, restoreRoute } from "./route.js"
+import { offerShortcuts, showShortcuts } from "./shortcuts.js"
 import { openChooser, Session, showChooser, showFailure, showSignIn, signInLink, takeProblem } from "./session.js"
 import { showAppConfig } from "./appconfig.js"
 import { showAudit } from "./audit.js"
@@ -73,12 +74,30 @@ async function leave() {
 function drawDesk() {
 	bar.replaceChildren(
 		el("div", { class: "mark" }, icon("link")), el("div", { class: "who" }), el("span", { id: "left", class: "soft" }, session.left()),
+		button("Keyboard shortcuts", showShortcuts, { kind: "icon", sign: "keyboard", id: "shortcuts" }),
 		button("Account", openAccount, { kind: "quiet", sign: "person", id: "account" }),
 		el("div", { id: "provider", class: "warning", role: "status", hidden: true }, icon("warn"),
 			el("p", {}, "The identity provider cannot be reached. You can look at everything, but changes are not possible now.")))
 	nav.replaceChildren(el("ul", {}, Object.entries(sections).filter(([, section]) => !section.unlisted && session.may(section.least)).map(([name, section]) =>
 		el("li", {}, el("a", { href: `#${name}` }, icon(section.sign), section.title)))))
 	nameOrganization()
+	offerShortcuts([
+		{ key: "/", what: "Search the links", deed: () => inLinks('[name="search"]', (field) => field.select()) },
+		{ key: "c", what: "Create a link", deed: () => inLinks("#create", (made) => made.click()) },
+		{ key: "u", what: "Undo, while it is offered", deed: () => document.getElementById("undo")?.click() },
+	])
+}
+
+// inLinks does a deed with an element of the list of links, which it shows first.
+async function inLinks(selector, deed) {
+	if (!content.querySelector(":scope > .links")) {
+		history.pushState(null, "", hashOf("links"))
+		await showSection({ moved: true })
+	}
+	const found = content.querySelector(`:scope > .links ${selector}`)
+	if (!found) return
+	found.focus()
+	deed(found)
 }
 
 // openAccount shows who is signed in, and what can be done about it.

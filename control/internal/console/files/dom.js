@@ -35,6 +35,10 @@ const icons = {
 	close: "M6 6l12 12M18 6L6 18",
 	warn: "M12 4L2.5 20h19zM12 10v4M12 17h.01",
 	person: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8M4 20c1-4 4-6 8-6s7 2 8 6",
+	columns: "M4 5h16v14H4zM10 5v14M15 5v14",
+	keyboard: "M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M7 14h10",
+	tag: "M4 4h8l8 8-8 8-8-8zM8 8h.01",
+	undo: "M9 6L4 11l5 5M4 11h10a5 5 0 0 1 0 10h-2",
 	out: "M10 4H5v16h5M15 8l4 4-4 4M19 12H9",
 }
 
@@ -76,29 +80,71 @@ export function webLink(address, attributes = {}) {
 	return el("a", { href: address, target: "_blank", rel: "noopener noreferrer", ...attributes }, address)
 }
 
-// copyButton copies a text that was in the page anyway. Where the browser does not let it, it says so.
+// copyButton copies a text that was in the page anyway, and shows for a moment that it did. Where the browser does not let it, it says so.
 export function copyButton(text, { label = "Copy", kind = "quiet", name = null, id = null } = {}) {
-	return button(label, async () => {
+	let shown = 0
+	return button(label, async (pressed) => {
+		const show = (sign, word) => {
+			pressed.querySelector("svg").replaceWith(icon(sign))
+			pressed.querySelector("span").replaceChildren(word)
+		}
 		try {
 			await navigator.clipboard.writeText(text)
 			tell("Copied.")
+			show("done", "Copied")
+			clearTimeout(shown)
+			shown = setTimeout(() => show("copy", label), 2000)
 		} catch {
 			tell("The browser did not let it be copied. Select it and copy it by hand.")
 		}
 	}, { kind, sign: "copy", name, id })
 }
 
-let silence = 0
-
 const told = document.getElementById("told")
+
+// notes are those that are shown: at most one that says something, and one that offers something.
+const notes = { said: null, offer: null }
 
 // tell says what has happened, also to those who don't see it. It is said in the open dialog, if any: nothing else is heard meanwhile.
 export function tell(what) {
+	note("said", el("p", {}, what), 8000)
+}
+
+// offerUndo says what has happened, and lets it be undone for a while. The deed is done once at most.
+export function offerUndo(what, deed) {
+	const undo = button("Undo", () => {
+		withdraw("offer")
+		return deed()
+	}, { sign: "undo", id: "undo" })
+	undo.setAttribute("aria-keyshortcuts", "u")
+	note("offer", el("p", { class: "offered" }, el("span", {}, what), undo), 10_000)
+}
+
+// note shows a note for a time, in milliseconds. The time does not go on while the mouse or the focus is at the note.
+function note(kind, element, lasts) {
+	withdraw(kind)
 	const place = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body
 	if (told.parentNode !== place) place.append(told)
-	clearTimeout(silence)
-	told.replaceChildren(el("p", {}, what))
-	silence = setTimeout(() => told.replaceChildren(), 8000)
+	const shown = { element }
+	const start = () => {
+		clearTimeout(shown.end)
+		shown.end = setTimeout(() => withdraw(kind), lasts)
+	}
+	for (const hold of ["pointerenter", "focusin"]) element.addEventListener(hold, () => clearTimeout(shown.end))
+	for (const go of ["pointerleave", "focusout"]) element.addEventListener(go, () => notes[kind] === shown && start())
+	notes[kind] = shown
+	told.append(element)
+	start()
+}
+
+function withdraw(kind) {
+	const shown = notes[kind]
+	if (!shown) return
+	notes[kind] = null
+	clearTimeout(shown.end)
+	const focused = shown.element.contains(document.activeElement)
+	shown.element.remove()
+	if (focused) document.getElementById("content")?.focus({ preventScroll: true })
 }
 
 // alertOf shows what went wrong, and what to do about it.

@@ -1,16 +1,16 @@
 // Forms whose fields show what is wrong with them: what is seen here at once, and what the service says.
-import { alertOf, button, el, icon, once } from "./dom.js"
+import { alertOf, button, el, fill, icon, once } from "./dom.js"
 import { orThrow, Problem } from "./api.js"
 
 let forms = 0
 
 // makeForm makes a form of groups of fields. A field is {name, label, hint, kind, value, options, required, max, pattern, wrong, check};
 // name is that of the interface. submit gets the texts of all fields by name, and may throw a Problem.
-export function makeForm({ groups, submit, verb, cancel = null, locked = false, kind = "" }) {
+export function makeForm({ groups, submit, verb, cancel = null, locked = false, kind = "", danger = false }) {
 	const id = `form-${++forms}`
 	const inputs = new Map(groups.flatMap((group) => group.fields).map((field) => [field.name, makeInput(id, field)]))
 	const wrong = el("div")
-	const send = el("button", { type: "submit", class: "main" }, verb)
+	const send = el("button", { type: "submit", class: danger ? "danger" : "main" }, verb)
 	const deeds = locked ? null : el("div", { class: "deeds" }, cancel && button("Cancel", cancel, { kind: "quiet" }), send)
 	const form = el("form", { novalidate: true, class: kind }, groups.map((group) => makeGroup(group, inputs)), wrong, deeds)
 
@@ -46,7 +46,12 @@ export function makeForm({ groups, submit, verb, cancel = null, locked = false, 
 		if (!locked) attempt(submit)
 	})
 	if (locked) for (const { input } of inputs.values()) input.disabled = true
-	return { element: form, attempt, input: (name) => inputs.get(name).input }
+	// say shows something where the form says what went wrong.
+	const say = (element) => {
+		fill(wrong, element)
+		element.scrollIntoView({ block: "nearest" })
+	}
+	return { element: form, attempt, say, values, input: (name) => inputs.get(name).input }
 }
 
 function makeGroup(group, inputs) {

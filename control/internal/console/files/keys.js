@@ -2,6 +2,7 @@
 import { change, get } from "./api.js"
 import { button, copyButton, el, fill, heading, icon, openDialog, chip } from "./dom.js"
 import { makeForm } from "./form.js"
+import { facts } from "./session.js"
 
 const tiers = [
 	{ tier: "SERVER", member: "serverKey", title: "Server key", about: "Manages links from your backend. Never put it into an app or a page." },
@@ -19,8 +20,12 @@ export async function showKeys(place, session, { signal, reload }) {
 
 function lockedCard(session) {
 	const why = session.organization.plan === null ? "The organization has no plan yet." : `The ${session.organization.plan} plan does not include access by API key.`
+	const able = facts.plans.filter((offer) => offer.features.api_access).map((offer) => offer.plan)
 	return el("div", { class: "card empty" }, icon("key"), el("h2", {}, "Keys are locked"),
-		el("p", { class: "soft" }, `${why} Links can be managed here all the same.`), el("p", {}, el("a", { href: "#plan" }, "See the plans and what they include")))
+		el("p", { class: "soft" }, `${why} Links can be managed here all the same.`),
+		el("p", { class: "soft" }, "With a server key your programs create and change links; with a client key your apps open them."),
+		el("p", { class: "soft" }, `The plans ${new Intl.ListFormat("en").format(able)} include API keys.`),
+		el("p", {}, el("a", { href: "#plan" }, "See the plans and what they include")))
 }
 
 function keyCard(row, key, reload) {

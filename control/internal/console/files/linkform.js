@@ -1,10 +1,11 @@
 // The form of a link, to make one and to change one.
-import { change } from "./api.js"
-import { openDialog } from "./dom.js"
+import { change, getTagged, Intent } from "./api.js"
+import { conflict } from "./conflict.js"
+import { el, openDialog } from "./dom.js"
 import { checkWeb, instant, localTime, makeForm } from "./form.js"
 import { facts } from "./session.js"
 
-const tagsOf = (text) => text.split(",").map((tag) => tag.trim()).filter((tag) => tag !== "")
+export const tagsOf = (text) => text.split(",").map((tag) => tag.trim()).filter((tag) => tag !== "")
 
 function checkParams(text) {
 	try {
@@ -15,26 +16,74 @@ function checkParams(text) {
 	}
 }
 
+// draft is what was typed into a form to create a link that was closed by mistake, or to go elsewhere first. It is forgotten with the page.
+let draft = null
+
 export function createLink(domains, done) {
-	show("Create a link", "Create", {}, domains, async (values) => done(await change("POST", "/portal/links", bodyOf(values, {}))))
+	const intent = new Intent()
+	const before = textsOf({})
+	const shown = { ...before, ...draft }
+	let saved = false
+	const { form, dialog } = show("Create a link", "Create", shown, domains, {
+		exists: false,
+		save: async (values) => {
+			const made = await change("POST", "/portal/links", bodyOf(values, {}), { intent })
+			saved = true
+			await done(made)
+		},
+		cancelled: () => { saved = true },
+	})
+	dialog.addEventListener("close", () => {
+		const values = form.values()
+		draft = saved || Object.keys(before).every((name) => values[name] === before[name]) ? null : values
+	})
+	if (draft) form.say(el("p", { class: "note" }, "This is what you typed before. Cancel forgets it."))
 }
 
-// editLink sends what was changed alone, so that another person's change to another field is kept.
-export function editLink(link, domains, done) {
+// editLink sends what was changed alone. If another person changed the link meanwhile, it asks what to do. etag is that of link.
+export function editLink(link, etag, domains, done) {
+	const intent = new Intent()
 	const before = textsOf(link)
-	show("Edit the link", "Save", link, domains, async (values) => done(await change("PATCH", `/portal/links/${link.id}`, bodyOf(values, before))))
+	let required = etag
+	const { form, dialog } = show("Edit the link", "Save", before, domains, {
+		exists: true,
+		save: async (values) => {
+			try {
+				await done(await change("PATCH", `/portal/links/${link.id}`, bodyOf(values, before), { intent, etag: required }))
+			} catch (cause) {
+				if (cause.status !== 412) throw cause
+				const now = await getTagged(`/portal/links/${link.id}`)
+				form.say(conflict(before, textsOf(now.answer), values, {
+					overwrite: () => {
+						required = now.etag
+						form.element.requestSubmit()
+					},
+					reload: () => {
+						dialog.close()
+						editLink(now.answer, now.etag, domains, done)
+					},
+				}))
+				return false
+			}
+		},
+	})
 }
 
-function show(title, verb, link, domains, save) {
+// show shows the form of a link in a dialog. save returns false if the dialog must stay.
+function show(title, verb, values, domains, { exists, save, cancelled = () => {} }) {
 	const form = makeForm({
-		groups: groupsOf(textsOf(link), domains, link.id !== undefined), verb, cancel: () => dialog.close(),
-		submit: async (values) => {
-			await save(values)
+		groups: groupsOf(values, domains, exists), verb,
+		cancel: () => {
+			cancelled()
 			dialog.close()
+		},
+		submit: async (typed) => {
+			if (await save(typed) !== false) dialog.close()
 		},
 	})
 	const dialog = openDialog(title, form.element, { wide: true })
 	form.input("path").focus()
+	return { form, dialog }
 }
 
 const texts = ["path", "shortCode", "domainId", "channel", "utmSource", "utmMedium", "utmCampaign", "utmTerm", "utmContent", "fallbackUrl", "title", "templateId"]
