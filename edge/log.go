@@ -7,13 +7,16 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"deeplink/edge/internal/header"
 	"deeplink/shared/clientip"
 )
 
 // requestAttr identifies a request in the log: its id and the network that it came from. An edge knows neither organizations nor keys.
 func (s *server) requestAttr(ctx *fasthttp.RequestCtx) slog.Attr {
+	var request header.Fields
+	request.Read(&ctx.Request.Header)
 	return slog.GroupAttrs("", slog.String("requestId", string(responseID(ctx))),
-		slog.String("network", clientip.Network(netip.AddrFrom16(s.client(ctx)))))
+		slog.String("network", clientip.Network(netip.AddrFrom16(s.client(ctx, &request)))))
 }
 
 // logRequest logs a request. Only what is listed here and in requestAttr is ever logged: no header, no query, no path, no address.

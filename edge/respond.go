@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"deeplink/edge/internal/conn"
+	"deeplink/edge/internal/header"
 	"deeplink/edge/internal/link"
 	"deeplink/edge/internal/page"
 	"deeplink/shared/envelope"
@@ -25,45 +26,27 @@ var (
 		"Cache-Control: private, no-store\r\n" +
 		"Deeplink-Version: 1\r\n" +
 		requestid.Header)
-	requestIDHeader  = []byte(requestid.Header)
-	connectionHeader = []byte("Connection")
 )
 
-// setCommonHeaders sets the headers that every response has. id is the request id that the client sent, empty if it sent none.
-func (s *server) setCommonHeaders(ctx *fasthttp.RequestCtx, id []byte) {
+// setCommonHeaders sets the headers that every response has. id is the request id that the client sent, empty if it sent none; closes says
+// that the client will send no further request.
+func (s *server) setCommonHeaders(ctx *fasthttp.RequestCtx, id []byte, closes bool) {
 	var fresh [36]byte
 	if len(id) == 0 {
 		id = requestid.Append(fresh[:0])
 	}
 	ctx.Response.Header.SetCanonical(commonHeaders, id)
 	// fasthttp itself sends "Connection: close" only during its shutdown, when clients have no time left to react.
-	if s.draining.Load() || asksToClose(&ctx.Request.Header) {
+	if closes || s.draining.Load() {
 		ctx.SetConnectionClose()
 	}
 }
 
-// asksToClose reports whether the client will send no further request on the connection. fasthttp recognizes only one spelling.
-func asksToClose(request *fasthttp.RequestHeader) bool {
-	options := request.PeekCanonical(connectionHeader)
-	if len(options) == 0 || string(options) == "keep-alive" {
-		return false
-	}
-	for option := range bytes.SplitSeq(options, []byte(",")) {
-		if bytes.EqualFold(bytes.TrimSpace(option), []byte("close")) {
-			return true
-		}
-	}
-	return false
-}
-
-// sentID returns the request id that the client sent, nil if it sent no valid one. Several headers count as none, as in
-// [requestid.Sent]; PeekCanonical alone would return the first.
-func sentID(ctx *fasthttp.RequestCtx) []byte {
-	id := ctx.Request.Header.PeekCanonical(requestIDHeader)
-	if len(id) == 0 || !requestid.Valid(id) || len(ctx.Request.Header.PeekAll(requestid.Header)) != 1 {
-		return nil
-	}
-	return id
+// sentID returns the request id that the client sent, empty if it sent no valid one.
+func sentID(ctx *fasthttp.RequestCtx) string {
+	var request header.Fields
+	request.Read(&ctx.Request.Header)
+	return string(request.RequestID)
 }
 
 // responseID returns the request id that the response carries.
@@ -139,13 +122,13 @@ func validationFailed(details []envelope.Detail) *refusal {
 
 // reject refuses a click: with a page if the organization wants that and a browser navigates, otherwise with the envelope. seconds is
 // how long to wait before a retry, 0 if that is unknown.
-func (s *server) reject(ctx *fasthttp.RequestCtx, to *route, p *refusal, seconds int) {
+func (s *server) reject(ctx *fasthttp.RequestCtx, to *route, request *header.Fields, p *refusal, seconds int) {
 	if to.kind != kindLink || !s.errorPages.wanted(to.key[:to.domain]) {
 		refuse(ctx, p)
 		return
 	}
 	ctx.Response.Header.SetCanonical(varyHeader, acceptHeader)
-	if !page.AcceptsHTML(ctx.Request.Header.PeekCanonical(acceptHeader)) {
+	if !page.AcceptsHTML(request.Accept) {
 		refuse(ctx, p)
 		return
 	}
@@ -168,7 +151,7 @@ func errorKindOf(p *refusal) page.ErrorKind {
 
 // refuse responds with the error envelope.
 func refuse(ctx *fasthttp.RequestCtx, p *refusal) {
-	refuseAt(ctx, p, pathSent(ctx), string(sentID(ctx)))
+	refuseAt(ctx, p, pathSent(ctx), sentID(ctx))
 }
 
 func refuseAt(ctx *fasthttp.RequestCtx, p *refusal, path, id string) {

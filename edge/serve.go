@@ -8,12 +8,12 @@ import (
 	"net"
 	"net/netip"
 	"runtime/debug"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/conn"
+	"deeplink/edge/internal/header"
 	"deeplink/edge/internal/link"
 	"deeplink/edge/internal/match"
 	"deeplink/edge/internal/matchtoken"
@@ -34,19 +34,20 @@ import (
 // the cache allocates nothing (TestHitsDoNotAllocate).
 
 var (
-	locationHeader     = []byte("Location")
-	acceptHeader       = []byte("Accept")
-	varyHeader         = []byte("Vary")
-	platformHintHeader = []byte("Sec-Ch-Ua-Platform")
+	locationHeader = []byte("Location")
+	acceptHeader   = []byte("Accept")
+	varyHeader     = []byte("Vary")
 )
 
 // handle responds to one request. No error on the way ends the process.
 func (s *server) handle(ctx *fasthttp.RequestCtx) {
-	s.setCommonHeaders(ctx, sentID(ctx))
+	var request header.Fields
+	request.Read(&ctx.Request.Header)
+	s.setCommonHeaders(ctx, request.RequestID, request.Closes)
 	if c, ok := ctx.Conn().(*conn.Conn); ok {
 		c.Answered()
 	}
-	kind := s.recoverPanic(ctx)
+	kind := s.recoverPanic(ctx, &request)
 	s.requests.add(ctx.ConnID(), kind, ctx.Response.StatusCode())
 	s.latencies.sample(ctx.ConnRequestNum(), kind, ctx.Time())
 	if s.verbose {
@@ -55,7 +56,7 @@ func (s *server) handle(ctx *fasthttp.RequestCtx) {
 }
 
 // recoverPanic turns a panic into a 500 and logs it once, with its stack. fasthttp does not recover: a panic would end the process.
-func (s *server) recoverPanic(ctx *fasthttp.RequestCtx) (k kind) {
+func (s *server) recoverPanic(ctx *fasthttp.RequestCtx, request *header.Fields) (k kind) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			s.log.Error("panic", s.requestAttr(ctx),
@@ -64,60 +65,57 @@ func (s *server) recoverPanic(ctx *fasthttp.RequestCtx) (k kind) {
 			refuse(ctx, &internal)
 		}
 	}()
-	return s.serveRequest(ctx)
+	return s.serveRequest(ctx, request)
 }
 
 // serveRequest finds the route of the request, refuses requests that are malformed, and calls the handler.
-func (s *server) serveRequest(ctx *fasthttp.RequestCtx) kind {
-	request := &ctx.Request.Header
+func (s *server) serveRequest(ctx *fasthttp.RequestCtx, request *header.Fields) kind {
+	head := &ctx.Request.Header
 	var buf [maxKey]byte
-	to := s.hosts.route(buf[:0], request.Host(), request.RequestURI())
+	to := s.hosts.route(buf[:0], head.Host(), head.RequestURI())
 	if to.kind == kindData || to.kind == kindMatch {
 		allowAnyOrigin(ctx)
 	}
 	switch {
-	case !request.IsHTTP11() && !bytes.HasPrefix(request.Protocol(), []byte("HTTP/1.")):
+	case !head.IsHTTP11() && !bytes.HasPrefix(head.Protocol(), []byte("HTTP/1.")):
 		refuse(ctx, &wrongVersion) // fasthttp closes the connection
-	case request.ContentLength() != noContentLength && hasUnknownExpectation(request):
+	case head.ContentLength() != noContentLength && hasUnknownExpectation(head):
 		ctx.SetConnectionClose()
 		refuse(ctx, &wrongExpectation)
-	case request.ContentLength() != noContentLength && hasTwoLengths(request):
+	case head.ContentLength() != noContentLength && hasTwoLengths(head):
 		// A proxy may have seen a different end of this request than the edge did.
 		ctx.SetConnectionClose()
 		refuse(ctx, &twoLengths)
 	case to.refused != nil:
-		s.refuseCounted(ctx, to.refused)
-	case to.kind == kindData && request.IsOptions():
+		s.refuseCounted(ctx, request, to.refused)
+	case to.kind == kindData && head.IsOptions():
 		preflight(ctx, "GET, HEAD")
-	case to.kind == kindMatch && request.IsOptions():
+	case to.kind == kindMatch && head.IsOptions():
 		preflight(ctx, "POST")
-	case to.kind == kindMatch && !request.IsPost(), to.kind != kindMatch && !request.IsGet() && !request.IsHead():
+	case to.kind == kindMatch && !head.IsPost(), to.kind != kindMatch && !head.IsGet() && !head.IsHead():
 		setAllow(ctx, to.kind)
 		refuse(ctx, &wrongMethod)
 	default:
-		s.dispatch(ctx, &to)
+		s.dispatch(ctx, &to, request)
 	}
 	return to.kind
 }
 
 // refuseCounted refuses a request whose path leads nowhere. It counts against the rate limit of clicks, so that guessing paths is not
 // cheaper than guessing codes.
-func (s *server) refuseCounted(ctx *fasthttp.RequestCtx, p *refusal) {
-	if wait := s.limiter.Take(s.client(ctx), ctx.Time()); wait > 0 {
+func (s *server) refuseCounted(ctx *fasthttp.RequestCtx, request *header.Fields, p *refusal) {
+	if wait := s.limiter.Take(s.client(ctx, request), ctx.Time()); wait > 0 {
 		p = rateLimited(wait)
 	}
 	refuse(ctx, p)
 }
 
-func (s *server) dispatch(ctx *fasthttp.RequestCtx, to *route) {
+func (s *server) dispatch(ctx *fasthttp.RequestCtx, to *route, request *header.Fields) {
 	switch to.kind {
 	case kindLink, kindData:
-		visit := clicks.Visit{Client: s.client(ctx)}
-		s.serveClick(ctx, to, &visit)
-		// Before fasthttp sends the response: a click whose response was received must survive the death of this process.
-		s.clicks.Record(ctx, &visit)
+		s.serveClick(ctx, to, request)
 	case kindMatch:
-		s.serveMatch(ctx)
+		s.serveMatch(ctx, request)
 	case kindHealth:
 		// The process is alive. Whether it should get requests is answered by /readyz on the admin address.
 		ctx.SetContentType(envelope.ContentType)
@@ -129,72 +127,86 @@ func (s *server) dispatch(ctx *fasthttp.RequestCtx, to *route) {
 	case kindFavicon:
 		ctx.SetStatusCode(fasthttp.StatusNoContent)
 	case kindWellKnown:
-		s.serveWellKnown(ctx, to)
+		s.serveWellKnown(ctx, to, request)
 	}
 }
 
-// serveClick responds to a short URL or its /data: limit, look up, judge. It fills visit in if the response is to be recorded.
-func (s *server) serveClick(ctx *fasthttp.RequestCtx, to *route, visit *clicks.Visit) {
+// serveClick responds to a short URL or its /data: limit, look up, judge, respond, record.
+func (s *server) serveClick(ctx *fasthttp.RequestCtx, to *route, request *header.Fields) {
 	// fasthttp reads this clock after the request has arrived. The replica's promise depends on that.
 	now := ctx.Time()
-	if wait := s.limiter.Take(visit.Client, now); wait > 0 {
-		s.reject(ctx, to, rateLimited(wait), ratelimit.RetryAfter(wait))
+	client := s.client(ctx, request)
+	if wait := s.limiter.Take(client, now); wait > 0 {
+		s.reject(ctx, to, request, rateLimited(wait), ratelimit.RetryAfter(wait))
 		return
 	}
 	value, err := s.links.Get(now, to.key, to.domain)
 	if err != nil {
-		s.reject(ctx, to, s.lookupRefusal(ctx, err), 0)
+		s.reject(ctx, to, request, s.lookupRefusal(ctx, err), 0)
 		return
 	}
 	if value == nil {
-		s.reject(ctx, to, &noLink, 0)
+		s.reject(ctx, to, request, &noLink, 0)
 		return
 	}
 	r := link.Record(value)
-	if to.kind == kindLink {
-		visit.OrgKey = r.OrgKey()
-	}
+	var fresh clicks.Value
+	var visit clicks.Visit
+	visit.Client, visit.OrgKey = client, r.OrgKey()
+	visit.Agent = s.clicks.Agent(request.UserAgent, &fresh)
 	if r.IsMissing() {
-		s.respond(ctx, to, &noLink, visit, click.Unknown)
-		return
+		visit.Outcome = click.Unknown
+		s.reject(ctx, to, request, &noLink, 0)
+	} else {
+		visit.Link = r.ID()
+		visit.Outcome = s.judge(ctx, to, request, r, visit.Agent)
 	}
-	visit.Link = r.ID()
-	switch catalog.Judge(r.Suspended(), r.Active(), r.Expiry(), now) {
-	case catalog.Suspended:
-		s.respond(ctx, to, &suspended, visit, click.Suspended)
-	case catalog.Inactive:
-		s.respond(ctx, to, &inactive, visit, click.Inactive)
-	case catalog.Expired:
-		s.respond(ctx, to, &expired, visit, click.Expired)
-	default:
-		if to.kind == kindData {
-			serveData(ctx, r)
-		} else {
-			s.serveLink(ctx, to, r, now, visit)
-		}
-	}
-}
-
-// respond rejects a click with a response that is recorded.
-func (s *server) respond(ctx *fasthttp.RequestCtx, to *route, p *refusal, visit *clicks.Visit, outcome click.Outcome) {
-	s.reject(ctx, to, p, 0)
 	if to.kind == kindLink {
-		visit.Outcome = outcome
-		visit.Bot = s.clicks.On() && s.agents.Parse(ctx.Request.Header.UserAgent(), nil).Platform == agent.Bot
+		// Before fasthttp sends the response: a click whose response was received must survive the death of this process.
+		s.clicks.Record(ctx, request, &visit)
 	}
 }
 
-// client returns the key under which the rate limits count a request: the IP address of the client.
-func (s *server) client(ctx *fasthttp.RequestCtx) ratelimit.Key {
-	var forwarded [][]byte
-	if len(s.proxies) > 0 {
-		forwarded = ctx.Request.Header.PeekAll(clientip.Header)
+// judge responds to a request for a link, and returns what the response is.
+func (s *server) judge(ctx *fasthttp.RequestCtx, to *route, request *header.Fields, r link.Record, by *clicks.Value) click.Outcome {
+	switch catalog.Judge(r.Suspended(), r.Active(), r.Expiry(), ctx.Time()) {
+	case catalog.Suspended:
+		s.reject(ctx, to, request, &suspended, 0)
+		return click.Suspended
+	case catalog.Inactive:
+		s.reject(ctx, to, request, &inactive, 0)
+		return click.Inactive
+	case catalog.Expired:
+		s.reject(ctx, to, request, &expired, 0)
+		return click.Expired
+	}
+	if to.kind == kindData {
+		serveData(ctx, r)
+		return 0
+	}
+	return s.serveLink(ctx, to, r, by.Client(request.Platform))
+}
+
+// client returns the key under which the rate limits count a request: the IP address of the client. The connection has it unless its peer
+// is a trusted proxy, which names the client in each request.
+func (s *server) client(ctx *fasthttp.RequestCtx, request *header.Fields) ratelimit.Key {
+	if c, ok := ctx.Conn().(*conn.Conn); ok {
+		if client, ok := c.Client(); ok {
+			return client
+		}
 	}
 	var peer netip.Addr
 	if tcp, ok := ctx.RemoteAddr().(*net.TCPAddr); ok {
 		peer = tcp.AddrPort().Addr()
 	}
-	return clientip.Key(s.proxies.Client(peer, forwarded))
+	switch {
+	case len(s.proxies) == 0 || request.Forwards == 0:
+		return clientip.Key(s.proxies.Client(peer, nil))
+	case request.Forwards == 1:
+		line := [1][]byte{request.Forwarded}
+		return clientip.Key(s.proxies.Client(peer, line[:]))
+	}
+	return clientip.Key(s.proxies.Client(peer, ctx.Request.Header.PeekAll(clientip.Header)))
 }
 
 // lookupRefusal returns the refusal for a failed lookup: 503 if Postgres cannot be reached, otherwise 500.
@@ -211,23 +223,21 @@ func (s *server) internalError(ctx *fasthttp.RequestCtx, err error) *refusal {
 	return &internal
 }
 
-// serveLink responds to a click on a link that resolves. The client's user agent decides how.
-func (s *server) serveLink(ctx *fasthttp.RequestCtx, to *route, r link.Record, now time.Time, visit *clicks.Visit) {
-	request := &ctx.Request.Header
-	by := s.agents.Parse(request.UserAgent(), request.PeekCanonical(platformHintHeader))
+// serveLink responds to a click on a link that resolves. The client decides how.
+func (s *server) serveLink(ctx *fasthttp.RequestCtx, to *route, r link.Record, by agent.Agent) click.Outcome {
 	switch d := r.Destination(); {
 	case by.Platform == agent.Bot:
 		page.Preview(ctx, shown{r})
-		visit.Outcome, visit.Bot = click.Preview, true
+		return click.Preview
 	case by.Platform != agent.Desktop && page.HasApp(shown{r}, by.Platform):
-		s.handOff(ctx, to, r, by, now)
-		visit.Outcome = click.Handoff
+		s.handOff(ctx, to, r, by)
+		return click.Handoff
 	case len(d.Location) > 0:
 		redirect(ctx, d, to.query)
-		visit.Outcome = click.Redirect
+		return click.Redirect
 	default:
 		page.Landing(ctx, shown{r})
-		visit.Outcome = click.Landing
+		return click.Landing
 	}
 }
 
@@ -249,7 +259,7 @@ func redirect(ctx *fasthttp.RequestCtx, to link.Destination, query []byte) {
 }
 
 // handOff responds with the page that opens the app. A prefetch gets no match token: its page may never be shown.
-func (s *server) handOff(ctx *fasthttp.RequestCtx, to *route, r link.Record, by agent.Agent, now time.Time) {
+func (s *server) handOff(ctx *fasthttp.RequestCtx, to *route, r link.Record, by agent.Agent) {
 	d := r.Destination()
 	visit := page.Visit{Agent: by, Destination: d.Location, Merged: d.Location, Room: r.WebRoom()}
 	var token [matchtoken.Length]byte
@@ -260,7 +270,7 @@ func (s *server) handOff(ctx *fasthttp.RequestCtx, to *route, r link.Record, by 
 	case ctx.IsHead():
 		visit.Token = token[:] // a placeholder: a HEAD request mints no token, but gets the same Content-Length
 	default:
-		visit.Token = s.tokens.Append(token[:0], r.ID(), now)
+		visit.Token = s.tokens.Append(token[:0], r.ID(), ctx.Time())
 	}
 	var merged [1024]byte
 	if len(to.query) > 0 && len(d.Location) > 0 {
@@ -278,8 +288,8 @@ func serveData(ctx *fasthttp.RequestCtx, r link.Record) {
 }
 
 // serveMatch responds to POST /match.
-func (s *server) serveMatch(ctx *fasthttp.RequestCtx) {
-	if wait := s.tokens.Wait(s.client(ctx)); wait > 0 {
+func (s *server) serveMatch(ctx *fasthttp.RequestCtx, request *header.Fields) {
+	if wait := s.tokens.Wait(s.client(ctx, request)); wait > 0 {
 		refuse(ctx, rateLimited(wait))
 		return
 	}
@@ -304,8 +314,8 @@ func (s *server) serveMatch(ctx *fasthttp.RequestCtx) {
 // device or Apple's CDN that finds no app remembers that for days after the links are back. For the same reason a known host without
 // an app gets an empty list, not a status that a device could take for a failure. Like every response it must not be cached: an app
 // config that was replaced must not survive in a cache in front of the edge.
-func (s *server) serveWellKnown(ctx *fasthttp.RequestCtx, to *route) {
-	if wait := s.limiter.Take(s.client(ctx), ctx.Time()); wait > 0 {
+func (s *server) serveWellKnown(ctx *fasthttp.RequestCtx, to *route, request *header.Fields) {
+	if wait := s.limiter.Take(s.client(ctx, request), ctx.Time()); wait > 0 {
 		refuse(ctx, rateLimited(wait))
 		return
 	}

@@ -14,9 +14,9 @@ import (
 
 	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/conn"
+	"deeplink/edge/internal/header"
 	"deeplink/edge/internal/match"
 	"deeplink/edge/internal/replica"
-	"deeplink/shared/agent"
 	"deeplink/shared/clientip"
 	"deeplink/shared/ratelimit"
 	"deeplink/shared/wire"
@@ -40,7 +40,6 @@ type server struct {
 	links      *replica.Replica
 	tokens     *match.Tokens
 	errorPages *errorPages
-	agents     *agent.Cache
 	clicks     *clicks.Recorder
 	requests   requests
 	latencies  latencies
@@ -53,7 +52,7 @@ func newServer(c *options, links *replica.Replica, errorPages *errorPages, token
 	s := &server{
 		hosts: newHosts(c.LinkBaseURL, c.ExtraHosts), proxies: c.TrustedProxies.Proxies,
 		limiter: ratelimit.NewMemory(ratelimit.Resolution, c.RateLimitAddresses), links: links, tokens: tokens,
-		errorPages: errorPages, agents: agent.NewCache(), clicks: recorder, latencies: newLatencies(), log: log,
+		errorPages: errorPages, clicks: recorder, latencies: newLatencies(), log: log,
 		verbose: log.Enabled(context.Background(), slog.LevelDebug),
 	}
 	s.http = &fasthttp.Server{
@@ -91,7 +90,9 @@ func (s *server) expect(ctx *fasthttp.RequestCtx) int {
 	case request.ContentLength() <= maxBody:
 		return fasthttp.StatusContinue
 	}
-	s.setCommonHeaders(ctx, sentID(ctx))
+	var read header.Fields
+	read.Read(&ctx.Request.Header)
+	s.setCommonHeaders(ctx, read.RequestID, read.Closes)
 	refuse(ctx, p)
 	s.requests.add(ctx.ConnID(), kindNone, p.status)
 	return p.status
@@ -122,7 +123,7 @@ func hasTwoLengths(request *fasthttp.RequestHeader) bool {
 // refuseUnreadable responds to a request that fasthttp could not read. fasthttp closes the connection afterwards.
 func (s *server) refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	seen := partialRequest(ctx)
-	s.setCommonHeaders(ctx, []byte(seen.ID))
+	s.setCommonHeaders(ctx, []byte(seen.ID), false) // fasthttp closes the connection anyway
 	var small *fasthttp.ErrSmallBuffer
 	var network net.Error
 	p := &unreadable
@@ -143,7 +144,7 @@ func (s *server) refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 // partialRequest returns what is known of a request that fasthttp could not read completely.
 func partialRequest(ctx *fasthttp.RequestCtx) wire.Request {
 	if len(ctx.Request.Header.Host()) > 0 {
-		return wire.Request{Path: pathSent(ctx), ID: string(sentID(ctx))}
+		return wire.Request{Path: pathSent(ctx), ID: sentID(ctx)}
 	}
 	if c, ok := ctx.Conn().(*conn.Conn); ok {
 		return c.Request()

@@ -49,16 +49,16 @@ type Agent struct {
 }
 
 // Parse returns the agent of a request with these headers, User-Agent and Sec-CH-UA-Platform, as sent. Both may be empty.
-func Parse(userAgent, platformHint []byte) Agent { return parse(userAgent).with(platformHint) }
+func Parse(userAgent, platformHint []byte) Agent { return Read(userAgent).With(platformHint) }
 
-// parsedAgent is the result of reading a User-Agent alone.
-type parsedAgent struct {
-	Agent
+// Parsed is the result of reading a User-Agent alone.
+type Parsed struct {
+	agent Agent
 	flags agentFlags
 }
 
-// parse reads a User-Agent, which may be empty. Precedence: bot, then devices that merely claim to be phones, then first match.
-func parse(userAgent []byte) (parsed parsedAgent) {
+// Read reads a User-Agent, which may be empty. Precedence: bot, then devices that merely claim to be phones, then first match.
+func Read(userAgent []byte) (parsed Parsed) {
 	for at := 0; at < len(userAgent)-1; at++ {
 		if secondLetters[userAgent[at]]>>(userAgent[at+1]%64)&1 == 0 {
 			continue // no word starts with these two letters: true at nearly every position
@@ -68,28 +68,28 @@ func parse(userAgent []byte) (parsed parsedAgent) {
 			continue
 		}
 		if w.flags == isBot {
-			return parsedAgent{Agent: Agent{Platform: Bot}}
+			return Parsed{agent: Agent{Platform: Bot}}
 		}
 		parsed.flags |= w.flags
-		if parsed.Platform == Desktop {
-			parsed.Platform = w.platform
+		if parsed.agent.Platform == Desktop {
+			parsed.agent.Platform = w.platform
 		}
-		if parsed.Browser == SystemBrowser {
-			parsed.Browser = w.browser
+		if parsed.agent.Browser == SystemBrowser {
+			parsed.agent.Browser = w.browser
 		}
 		at += len(w.text) - 1
 	}
 	return parsed
 }
 
-// with combines the User-Agent with the header Sec-CH-UA-Platform.
+// With combines the User-Agent with the header Sec-CH-UA-Platform.
 //
 // A phone or tablet that requests desktop sites is recognized by the name of a browser that exists on iOS only, by the "Mobile/" of a
 // web view that claims to be a Mac, or by the header. Two cases cannot be recognized: Safari on an iPad, whose User-Agent is that of a
 // Mac (github.com/faisalman/ua-parser-js/issues/417), and Chrome for Android, which then sends the User-Agent and header of Linux
 // (chromium: components/embedder_support/android/util/user_agent_utils.cc).
-func (parsed parsedAgent) with(platformHint []byte) Agent {
-	a, flags := parsed.Agent, parsed.flags
+func (parsed Parsed) With(platformHint []byte) Agent {
+	a, flags := parsed.agent, parsed.flags
 	if a.Platform == Bot {
 		return a
 	}

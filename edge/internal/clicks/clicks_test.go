@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/valyala/fasthttp"
 
+	"deeplink/edge/internal/header"
 	"deeplink/shared/click"
 	"deeplink/shared/clientip"
 	"deeplink/shared/testkit"
@@ -64,6 +65,16 @@ func (c *wire) SetWriteDeadline(time.Time) error { return nil }
 func visit(n byte) *Visit {
 	return &Visit{Outcome: click.Redirect, OrgKey: [4]byte([]byte("acme")), Link: [16]byte{15: n, 6: 0x70},
 		Client: [16]byte{10: 0xff, 11: 0xff, 12: 198, 13: 51, 14: 100, 15: n}}
+}
+
+// answer records a click as the edge's handler does.
+func answer(r *Recorder, ctx *fasthttp.RequestCtx, v *Visit) {
+	var fields header.Fields
+	fields.Read(&ctx.Request.Header)
+	var fresh Value
+	visit := *v
+	visit.Agent = r.Agent(fields.UserAgent, &fresh)
+	r.Record(ctx, &fields, &visit)
 }
 
 func options(t testing.TB, database *testkit.Database, dir string) Options {
@@ -127,14 +138,14 @@ func TestClickIsStoredWithItsDetails(t *testing.T) {
 	r := open(t, o)
 	r.Register(t.Context())
 	within(t, request("GET", chrome, "Referer: https://User:pw@News.Example.com:8443/a?secret=1", "CF-IPCountry: de",
-		`Sec-CH-UA-Platform: "Windows"`), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, visit(1)) })
-	within(t, request("HEAD", "facebookexternalhit/1.1"), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, visit(2)) })
-	within(t, request("GET", " "), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, visit(3)) })
-	within(t, request("GET", "bad \xff utf8 "+string(bytes.Repeat([]byte("x"), 600))), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, visit(4)) })
+		`Sec-CH-UA-Platform: "Windows"`), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, visit(1)) })
+	within(t, request("HEAD", "facebookexternalhit/1.1"), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, visit(2)) })
+	within(t, request("GET", " "), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, visit(3)) })
+	within(t, request("GET", "bad \xff utf8 "+string(bytes.Repeat([]byte("x"), 600))), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, visit(4)) })
 	unknown := visit(5)
 	unknown.Outcome, unknown.Link = click.Unknown, [16]byte{}
-	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, unknown) })
-	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, &Visit{}) })
+	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, unknown) })
+	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, &Visit{}) })
 	round(t, r)
 	rows, _ := owner.Query(t.Context(), `select concat_ws('|', right(link_id::text, 2), outcome, class, reason, coalesce(country, '-'), coalesce(language, '-'),
 		coalesce(referrer, '-'), coalesce(left(agent, 30), '-'), length(agent), visitor is not null, ordinal, org_key, evidence)
@@ -145,7 +156,7 @@ func TestClickIsStoredWithItsDetails(t *testing.T) {
 	}
 	want := []string{
 		fmt.Sprintf("01|redirect|human|browser|DE|en|news.example.com|%.30s|%d|t|1|acme|%d", chrome, len(chrome), 8+16+3<<8),
-		"02|redirect|head|head|-|en|-|facebookexternalhit/1.1|23|t|2|acme|25",
+		"02|redirect|head|head|-|en|-|facebookexternalhit/1.1|23|t|2|acme|29",
 		"03|redirect|bot|no-agent|-|en|-|-|t|3|acme|88",
 	}
 	for i, line := range want {
@@ -176,7 +187,7 @@ func TestClickSurvivesACrashAndIsCountedOnce(t *testing.T) {
 	record := func(r *Recorder, n int) {
 		within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) {
 			for range n {
-				r.Record(ctx, visit(1))
+				answer(r, ctx, visit(1))
 			}
 		})
 		total += int64(n)
@@ -238,7 +249,7 @@ func TestLogOfALivingProcessIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, options(t, database, dir))
 	r.Register(t.Context())
-	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, visit(1)) })
+	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, visit(1)) })
 	other := open(t, options(t, database, dir))
 	if other.durable.Load() {
 		t.Error("two recorders use one directory")
@@ -264,7 +275,7 @@ func TestFullLogCountsEveryClick(t *testing.T) {
 	const n = 400_000 // 14 MiB hold about 229,000
 	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) {
 		for i := range n {
-			r.Record(ctx, visit(byte(i)))
+			answer(r, ctx, visit(byte(i)))
 			if i%10_000 == 0 {
 				time.Sleep(2 * time.Millisecond) // segments are prepared in the background
 			}
@@ -297,7 +308,7 @@ func TestFullLogCountsEveryClick(t *testing.T) {
 		r.mu.Lock()
 		r.openSpare()
 		r.mu.Unlock()
-		r.Record(ctx, visit(1))
+		answer(r, ctx, visit(1))
 		var c record
 		c.outcome, c.reason, c.orgKey = click.Expired, click.Browser, [4]byte([]byte("acme"))
 		for range 5 {
@@ -323,7 +334,7 @@ func TestForgottenEdgeStartsANewLogAndItsClicksAreLate(t *testing.T) {
 	r := open(t, options(t, database, t.TempDir()))
 	r.Register(t.Context())
 	record := func() {
-		within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, visit(1)) })
+		within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, visit(1)) })
 	}
 	record()
 	round(t, r)
@@ -348,7 +359,7 @@ func TestRestoredPostgresGetsMissingBatchesAgain(t *testing.T) {
 	for i := range 4 {
 		within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) {
 			for range 10 {
-				r.Record(ctx, visit(byte(i)))
+				answer(r, ctx, visit(byte(i)))
 			}
 		})
 		round(t, r)
@@ -377,7 +388,7 @@ func TestClicksBeforeRegistrationAreLateAndOthersAreNot(t *testing.T) {
 	r := open(t, o)
 	r.Register(t.Context())
 	record := func() {
-		within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { r.Record(ctx, visit(1)) })
+		within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) { answer(r, ctx, visit(1)) })
 	}
 	record()
 	time.Sleep(5 * time.Millisecond)
@@ -397,9 +408,9 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 	within(t, request("GET", chrome, "Referer: https://news.example.com/", `Sec-CH-UA-Platform: "Windows"`), func(ctx *fasthttp.RequestCtx) {
 		v := visit(1)
 		for range 1000 {
-			r.Record(ctx, v)
+			answer(r, ctx, v)
 		}
-		if n := testing.AllocsPerRun(100, func() { r.Record(ctx, v) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { answer(r, ctx, v) }); n != 0 {
 			t.Errorf("%v allocations for a cached agent, expected none", n)
 		}
 	})
@@ -416,9 +427,14 @@ func BenchmarkRecord(b *testing.B) {
 		"Sec-Ch-Ua-Mobile: ?0", "Sec-Fetch-Dest: document", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Site: cross-site", "Upgrade-Insecure-Requests: 1"),
 		func(ctx *fasthttp.RequestCtx) {
 			v := visit(1)
+			var fields header.Fields
+			fields.Read(&ctx.Request.Header)
+			for range 1000 { // until the agent is in the cache
+				v.Agent = r.Agent(fields.UserAgent, new(Value))
+			}
 			b.ReportAllocs()
 			for b.Loop() {
-				r.Record(ctx, v)
+				r.Record(ctx, &fields, v)
 				if r.full.Load() {
 					b.StopTimer()
 					r.mu.Lock()
@@ -448,7 +464,7 @@ func TestNoClickIsFromBeforeTheSeal(t *testing.T) {
 	r := open(t, Options{On: true, Bytes: 16 << 20, Slot: "a", Incarnation: uuid.New(), Log: slog.New(slog.DiscardHandler)})
 	seal := r.clock.raise(time.Now().Add(time.Hour).UnixMilli())
 	within(t, request("GET", chrome), func(ctx *fasthttp.RequestCtx) {
-		r.Record(ctx, visit(1))
+		answer(r, ctx, visit(1))
 		r.count(&record{outcome: click.Redirect, reason: click.Browser}, r.clock.at(ctx.Time()))
 	})
 	var c record

@@ -39,7 +39,7 @@ func writeAndCrash(t *testing.T, database *testkit.Database, dir string) (w writ
 			for range n {
 				w.clicks++
 				v.Link[13], v.Link[14], v.Link[15] = byte(w.clicks>>16), byte(w.clicks>>8), byte(w.clicks)
-				r.Record(ctx, v)
+				answer(r, ctx, v)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestTruncatedJournalIsCompletedWithoutCountingTwice(t *testing.T) {
 					for n := range 10 {
 						v := visit(byte(n))
 						v.Link[14] = byte(i)
-						r.Record(ctx, v)
+						answer(r, ctx, v)
 					}
 				})
 				if err := r.ship.cut(r.active, r.ship.boundary(), r.clock.raise(r.clock.at(r.clock.start)+int64(i))); err != nil {

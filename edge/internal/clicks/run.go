@@ -57,7 +57,9 @@ var ErrSettings = errors.New("a setting of clicks is wrong")
 // of countries cannot be read, or there is no memory.
 func New(o Options) (*Recorder, error) {
 	r := &Recorder{on: o.On, options: o, wake: make(chan struct{}, 1)}
-	r.referrers.referrers = true
+	if o.On {
+		r.agents.of, r.referrers.of = agentsToRecord, referrers
+	}
 	r.ship = &shipper{recorder: r, agents: make(map[string]agentID)}
 	r.clock.init(time.Now())
 	var err error

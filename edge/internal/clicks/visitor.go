@@ -32,16 +32,12 @@ func (s *salt) visitor(orgKey [4]byte, address *[16]byte, agent uint64) uint64 {
 	m3 := agent>>32 | 28<<56
 	v0, v1 := s.k0^0x736f6d6570736575, s.k1^0x646f72616e646f6d
 	v2, v3 := s.k0^0x6c7967656e657261, s.k1^0x7465646279746573
-	for _, m := range [...]uint64{m0, m1, m2, m3} {
-		v3 ^= m
-		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-		v0 ^= m
-	}
-	v2 ^= 0xff
-	for range 4 {
-		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-	}
+	// Without loops, all values stay in registers.
+	v0, v1, v2, v3 = sipRound(sipRound(v0, v1, v2, v3^m0))
+	v0, v1, v2, v3 = sipRound(sipRound(v0^m0, v1, v2, v3^m1))
+	v0, v1, v2, v3 = sipRound(sipRound(v0^m1, v1, v2, v3^m2))
+	v0, v1, v2, v3 = sipRound(sipRound(v0^m2, v1, v2, v3^m3))
+	v0, v1, v2, v3 = sipRound(sipRound(sipRound(sipRound(v0^m3, v1, v2^0xff, v3))))
 	return v0 ^ v1 ^ v2 ^ v3
 }
 

@@ -52,6 +52,9 @@ func (b *Bounds) admit(c net.Conn) *Conn {
 	return made
 }
 
+// Client returns the rate-limit key of the peer. ok is false if the peer is a trusted proxy, or has no IP address.
+func (c *Conn) Client() (client ratelimit.Key, ok bool) { return c.address, c.counted }
+
 // leave stops counting a connection.
 func (b *Bounds) leave(c *Conn) {
 	b.leaveAddress(c)
