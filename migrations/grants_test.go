@@ -31,7 +31,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`insert into match_redemptions (nonce, link_id, device_id) values ('\x0000000000000001', gen_random_uuid(), 'd') on conflict (nonce) do nothing`,
 			`select nonce, device_id, matched_at from match_redemptions`,
 			`insert into click_logs (log, slot, state, durable, through, published_at) values ('80000000-0000-4000-8000-000000000009', 'a', 'open', true, now(), now())`,
-			`select click_floor()`, `select click_salt((now() at time zone 'UTC')::date + 1)`, `select * from click_logs`,
+			`select click_floor()`, `select click_salt((now() at time zone 'UTC')::date + 1)`, `select log, slot, state, durable, through, published_at, ended_at from click_logs`,
 			`insert into click_batches (slot, log, sequence, first_at, through, clicks) values ('a', '80000000-0000-4000-8000-000000000009', 1, now(), now(), 2) on conflict do nothing`,
 			`select log, sequence from click_batches`,
 			`insert into click_agents (agent) values ('a'), ('b') on conflict do nothing`, `select id, agent from click_agents`,
@@ -42,6 +42,7 @@ var grants = map[string]struct{ allowed, refused []string }{
 			`update click_logs set through = now(), published_at = now(), state = 'closed', ended_at = now() where log = '80000000-0000-4000-8000-000000000009'`,
 		},
 		refused: []string{
+			`select * from click_logs`, `select created_at from click_logs`, `update click_logs set created_at = now()`, `insert into clicks (late) values (true)`,
 			`select id from console_sessions`, `select secrets from console_sign_ins`, `select id from console_links`,
 			`select id from api_keys`, `select hash from api_keys`, `select name from organizations`, `select external_id from organizations`,
 			`select plan from organizations`, `select title from links`, `select tags from links`, `select template_id from links`,
