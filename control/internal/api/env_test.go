@@ -207,6 +207,9 @@ func (w *testEnv) serve(options ...option) *process {
 	if s.Sessions != nil {
 		registry.MustRegister(s.Sessions.Collectors()...)
 	}
+	if s.Console != nil {
+		registry.MustRegister(s.Console.Metrics.Collectors()...)
+	}
 	p.Scrape = func() string {
 		recorder := httptest.NewRecorder()
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))

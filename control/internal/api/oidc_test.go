@@ -120,13 +120,30 @@ func (p *oidcProvider) grant(w http.ResponseWriter, r *http.Request) {
 	if p.claims != nil {
 		c = p.claims(c)
 	}
-	sign := func(c claims) string { return p.keys.Sign(jwa.RS256(), testenv.SigningKey(), "k1", c) }
+	sign := p.signed
 	if p.sign != nil {
 		sign = p.sign
 	}
 	next := rand.Text()
 	p.refresh[next] = true
 	_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "planted-access-token", "token_type": "Bearer", "id_token": sign(c), "refresh_token": next})
+}
+
+// signed returns a token with the published key, and signedAs one that names another key.
+func (p *oidcProvider) signed(c claims) string { return p.signedAs("k1", c) }
+
+func (p *oidcProvider) signedAs(kid string, c claims) string {
+	return p.keys.Sign(jwa.RS256(), testenv.SigningKey(), kid, c)
+}
+
+// decodeSegment returns a part of a token.
+func decodeSegment(t testing.TB, segment string) []byte {
+	t.Helper()
+	text, err := base64.RawURLEncoding.DecodeString(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 // withProvider lets people sign in with the provider.
