@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -36,6 +37,9 @@ type oidcProvider struct {
 	sign   func(claims) string
 	// token serves the token endpoint in place of the provider; it may be nil.
 	token http.HandlerFunc
+	// discovery changes the discovery document, and revoke serves the revocation endpoint; both may be nil, and are set before a control starts.
+	discovery claims
+	revoke    http.HandlerFunc
 	// organization is in the tokens.
 	organization, role string
 	// attempt is the last authorization request, and redeemed counts requests with a code.
@@ -54,11 +58,17 @@ func (w *testEnv) oidcProvider(organization string) *oidcProvider {
 	w.T.Cleanup(server.Close)
 	p.issuer = server.URL
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{
+		document := map[string]any{
 			"issuer": p.issuer, "authorization_endpoint": p.issuer + "/authorize", "token_endpoint": p.issuer + "/token", "jwks_uri": p.keys.URL,
 			"code_challenge_methods_supported": []string{"S256"}, "end_session_endpoint": p.issuer + "/logout",
-		})
+		}
+		if p.revoke != nil {
+			document["revocation_endpoint"] = p.issuer + "/revoke"
+		}
+		maps.Copy(document, p.discovery)
+		_ = json.NewEncoder(w).Encode(document)
 	})
+	mux.HandleFunc("POST /revoke", func(w http.ResponseWriter, r *http.Request) { p.revoke(w, r) })
 	mux.HandleFunc("POST /token", p.serveToken)
 	return p
 }
