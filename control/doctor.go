@@ -27,10 +27,16 @@ func (c *doctorCommand) Run(t *env) error {
 		return err
 	}
 	defer pool.Close()
+	keys, err := c.consoleSettings.keys()
+	if err != nil {
+		return err
+	}
 	result := doctor.Examine(t.ctx, c.store(pool), doctor.Options{
 		LinkBaseURL: c.LinkBaseURL, RedisURL: c.RedisURL,
 		Connections: int(c.Connections) + int(c.SDKConnections) + relayConnections + jobConnections + clicks.JobConnections + clicks.RequestConnections,
-		Console:     doctor.Console{URL: c.consoleSettings.URL, Issuer: c.OIDCIssuer, Scopes: strings.Fields(c.Scopes)},
+		Console: doctor.Console{
+			URL: c.consoleSettings.URL, Issuer: c.OIDCIssuer, ClientID: c.ClientID, Scopes: strings.Fields(c.Scopes), Opens: keys.Knows,
+		},
 	})
 	if c.Format == "json" {
 		err = t.print(result)

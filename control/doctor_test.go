@@ -183,6 +183,59 @@ func TestDoctorNamesEachPlantedFault(t *testing.T) {
 		}, []string{"warning transactions: open for more than an hour: pid "}},
 		{"an owner who does not see other sessions", in(`create or replace function hidden_sessions() returns bigint language sql as 'select 3::bigint'`),
 			[]string{"warning transactions: no visible one has been open for an hour, but 3 sessions"}},
+		{"no fault, with an identity provider", func(t *testing.T, w *testEnv) []string { return w.console(t, nil) }, nil},
+		{"another issuer", func(t *testing.T, w *testEnv) []string {
+			return w.console(t, map[string]any{"issuer": "https://other.example"})
+		},
+			[]string{"error console URL: the control there cannot use the identity provider", "error identity provider: the discovery document is malformed, or its issuer differs"}},
+		{"no S256", func(t *testing.T, w *testEnv) []string {
+			return w.console(t, map[string]any{"code_challenge_methods_supported": []string{"plain"}})
+		}, []string{"error console URL: the control there cannot use the identity provider", "error identity provider: it does not support PKCE with S256"}},
+		{"no code flow", func(t *testing.T, w *testEnv) []string {
+			return w.console(t, map[string]any{"response_types_supported": []string{"id_token"}})
+		}, []string{"warning identity provider: it does not list the authorization code flow"}},
+		{"no algorithm", func(t *testing.T, w *testEnv) []string {
+			return w.console(t, map[string]any{"id_token_signing_alg_values_supported": []string{"HS256", "PS256"}})
+		}, []string{"warning identity provider: it signs ID tokens with none of RS256, ES256 and EdDSA"}},
+		{"no offline_access", func(t *testing.T, w *testEnv) []string {
+			return w.console(t, map[string]any{"scopes_supported": []string{"openid"}})
+		}, []string{"warning identity provider: it does not list the scope offline_access"}},
+		{"the provider's clock is behind", func(t *testing.T, w *testEnv) []string {
+			return w.console(t, map[string]any{"clock": -10 * time.Second})
+		},
+			[]string{"warning identity provider: its clock differs by -10s"}},
+		{"the provider's clock is ahead", func(t *testing.T, w *testEnv) []string {
+			return w.console(t, map[string]any{"clock": 10 * time.Second})
+		},
+			[]string{"warning identity provider: its clock differs by "}},
+		{"the console URL of nothing", func(t *testing.T, w *testEnv) []string {
+			return []string{"--console-url=http://" + testenv.FreeAddress(t)}
+		},
+			[]string{"warning console URL: not reached from here"}},
+		{"the console URL of another server", func(t *testing.T, w *testEnv) []string { return []string{"--console-url=http://" + answering(t, "1")} },
+			[]string{"error console URL: the server there is no control: status 200"}},
+		{"a control with another console URL", func(t *testing.T, w *testEnv) []string {
+			_, port, _ := strings.Cut(w.consoleControl(t, "http://localhost:1"), ":")
+			return []string{"--console-url=http://127.0.0.1:" + port}
+		}, []string{"error console URL: the control there has another CONSOLE_URL"}},
+		{"a control without the provider", func(t *testing.T, w *testEnv) []string {
+			flags := w.console(t, nil)
+			address := w.consoleControl(t, "")
+			return append(flags, "--console-url=http://"+address)
+		}, []string{"error console URL: the control there has no CONSOLE_OIDC_ISSUER"}},
+		{"a control of another deployment", func(t *testing.T, w *testEnv) []string {
+			return newTestEnv(t).console(t, nil)
+		}, []string{"error console URL: the control there is of another deployment"}},
+		{"sessions that no key decrypts", func(t *testing.T, w *testEnv) []string {
+			flags := w.console(t, nil)
+			w.Exec(consoleSessionSQL, []byte("\xff\xff\xff\xffsealed"), []byte("\xff\xff\xff\xffsealed"))
+			return flags
+		}, []string{"warning console sessions: no key decrypts 1 of 1"}},
+		{"sessions without a refresh token", func(t *testing.T, w *testEnv) []string {
+			flags := w.console(t, nil)
+			w.Exec(consoleSessionSQL, nil, nil)
+			return flags
+		}, []string{"warning console sessions: 1 of 1 have no refresh token"}},
 		{"too few connections", inDatabase(`alter database %s connection limit 10`), []string{"error connections: "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

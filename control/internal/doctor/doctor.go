@@ -58,11 +58,12 @@ type examiner struct {
 	found   []Finding
 }
 
-// Examine makes all checks. It changes nothing. Checks that need Postgres are missing when Postgres cannot be reached.
+// Examine makes all checks. It changes nothing, except that a control records a sign-in that is never completed. Checks that need Postgres are missing when Postgres cannot be reached.
 func Examine(ctx context.Context, s *store.Store, options Options) Examination {
 	d := &examiner{ctx: ctx, options: options, store: s}
 	d.settings()
-	if d.postgres() {
+	reached := d.postgres()
+	if reached {
 		d.clock()
 		d.migrations()
 		d.privileges()
@@ -76,7 +77,7 @@ func Examine(ctx context.Context, s *store.Store, options Options) Examination {
 		d.edges()
 	}
 	d.redis()
-	d.console()
+	d.console(reached)
 	result := Examination{Checks: d.found}
 	for _, f := range d.found {
 		switch f.Status {

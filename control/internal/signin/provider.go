@@ -150,27 +150,32 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// Discover fetches the provider's discovery document and checks it. date is the provider's clock, the zero time if it does not say. The error says
-// what is wrong and quotes nothing of the response.
-func Discover(ctx context.Context, issuer string) (d Document, date time.Time, err error) {
+// Clock compares the provider's clock with ours, within half a second.
+type Clock struct {
+	Known bool
+	Ahead time.Duration
+}
+
+// Discover fetches the provider's discovery document and checks it. The error says what is wrong and quotes nothing of the response.
+func Discover(ctx context.Context, issuer string) (d Document, clock Clock, err error) {
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
 	client := newClient(maxDiscovery)
 	dated := &dating{next: client.Transport}
 	client.Transport = dated
 	found, err := oidc.NewProvider(oidc.ClientContext(ctx, client), issuer)
-	date = dated.date
+	clock = dated.clock
 	if err != nil {
 		switch {
 		case dated.status == 0:
-			return Document{}, date, errors.New("the identity provider cannot be reached, or its response is too long")
+			return Document{}, clock, errors.New("the identity provider cannot be reached, or its response is too long")
 		case dated.status != http.StatusOK:
-			return Document{}, date, fmt.Errorf("the identity provider has no discovery document at the issuer's /.well-known/openid-configuration: status %d", dated.status)
+			return Document{}, clock, fmt.Errorf("the identity provider has no discovery document at the issuer's /.well-known/openid-configuration: status %d", dated.status)
 		}
-		return Document{}, date, errors.New("the discovery document is malformed, or its issuer differs from the configured one")
+		return Document{}, clock, errors.New("the discovery document is malformed, or its issuer differs from the configured one")
 	}
 	if err := found.Claims(&d); err != nil {
-		return Document{}, date, errors.New("the discovery document is malformed")
+		return Document{}, clock, errors.New("the discovery document is malformed")
 	}
 	secure := func(address string) bool {
 		return session.SecureURL(address) && (strings.HasPrefix(issuer, "http:") || strings.HasPrefix(address, "https:"))
@@ -179,30 +184,37 @@ func Discover(ctx context.Context, issuer string) (d Document, date time.Time, e
 		"authorization_endpoint": d.AuthorizationEndpoint, "token_endpoint": d.TokenEndpoint, "jwks_uri": d.KeysURL,
 	} {
 		if !secure(address) {
-			return Document{}, date, fmt.Errorf("the discovery document's %s is missing or not https", name)
+			return Document{}, clock, fmt.Errorf("the discovery document's %s is missing or not https", name)
 		}
 	}
 	for name, address := range map[string]string{"end_session_endpoint": d.EndSessionEndpoint, "revocation_endpoint": d.RevocationEndpoint} {
 		if address != "" && !secure(address) {
-			return Document{}, date, fmt.Errorf("the discovery document's %s is not https", name)
+			return Document{}, clock, fmt.Errorf("the discovery document's %s is not https", name)
 		}
 	}
-	return d, date, nil
+	return d, clock, nil
 }
 
-// dating records the status and the Date of the last response.
+// dating records the status of the last response and the clock of the server.
 type dating struct {
 	next   http.RoundTripper
 	status int
-	date   time.Time
+	clock  Clock
 }
 
 // RoundTrip implements http.RoundTripper.
 func (d *dating) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := d.next.RoundTrip(r)
+	sent := time.Now()
+	var took time.Duration
+	// The body may take long, and the server sets Date before it.
+	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { took = time.Since(sent) }}
+	response, err := d.next.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	if err == nil {
 		d.status = response.StatusCode
-		d.date, _ = http.ParseTime(response.Header.Get("Date"))
+		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+			// Date has whole seconds, so half a second is its mean error.
+			d.clock = Clock{true, date.Add(time.Second / 2).Sub(sent.Add(took / 2))}
+		}
 	}
 	return response, err
 }

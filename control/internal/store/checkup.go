@@ -240,3 +240,39 @@ func (s *Store) EdgeRows(ctx context.Context) (all []EdgeRow, err error) {
 	})
 	return all, err
 }
+
+// ConsoleSessionKeys are sessions of the console whose tokens are sealed with the same keys.
+type ConsoleSessionKeys struct {
+	// SealedWith are the first bytes of the sealed tokens, which name their keys.
+	SealedWith [][]byte
+	// Renewable: there is a refresh token. It is true for sessions from a link, which need none.
+	Renewable bool
+	Sessions  int64
+}
+
+const consoleSessionKeysSQL = `
+	select array_remove(array[substring(refresh_token for 4), substring(id_token for 4)], null), refresh_token is not null or via = 'link', count(*)
+	from console_sessions where ends_at > $1 group by 1, 2`
+
+// ConsoleSessionKeys counts the sessions that have not reached their latest end, by the keys of their tokens.
+func (s *Store) ConsoleSessionKeys(ctx context.Context, now time.Time) (all []ConsoleSessionKeys, err error) {
+	err = retry("count sessions of the console", func() error {
+		rows, err := s.pool.Query(ctx, consoleSessionKeysSQL, now)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.AppendRows(all[:0], rows, pgx.RowToStructByPos[ConsoleSessionKeys])
+		return err
+	})
+	return all, err
+}
+
+const knowsConsoleSignInSQL = `select exists (select from console_sign_ins where state_hash = $1)`
+
+// KnowsConsoleSignIn reports whether a sign-in with the state was started and has not ended.
+func (s *Store) KnowsConsoleSignIn(ctx context.Context, state [32]byte) (known bool, err error) {
+	err = retry("look for a sign-in", func() error {
+		return s.pool.QueryRow(ctx, knowsConsoleSignInSQL, state[:]).Scan(&known)
+	})
+	return known, err
+}
