@@ -40,6 +40,8 @@ type Completeness struct {
 	Missing []Missing
 	// CountedSince is when the first log was registered, nil if there is none.
 	CountedSince *time.Time
+	// ReclassifiedAt is when a reclassification last changed a click of the organization, nil if never.
+	ReclassifiedAt *time.Time
 	// Now is Postgres's clock.
 	Now time.Time
 }
@@ -47,7 +49,9 @@ type Completeness struct {
 // maxMissing bounds Missing.
 const maxMissing = 100
 
-const asOfSQL = `select as_of, (select min(created_at) from click_logs), clock_timestamp() from click_as_of`
+const asOfSQL = `
+	select as_of, (select min(created_at) from click_logs), (select max(reclassified_at) from click_organizations where org_key = $1), clock_timestamp()
+	from click_as_of`
 
 // missingSQL returns the logs from which clicks in [$1, $2) may be absent, the newest first. An edge without a log is one that is registered
 // without recording, such as an older release.
@@ -64,17 +68,20 @@ const missingSQL = `
 		select slot, null, null, 'off', clock_timestamp() from edges e where not exists (select from click_logs l where l.slot = e.slot and l.state in ('open', 'off'))
 	) m order by coalesce(since, created_at) desc, slot limit $4`
 
-// completeness reads asOf and what is missing of the figures in [from, to).
-func completeness(ctx context.Context, tx pgx.Tx, from, to time.Time) (c Completeness, err error) {
-	if err := tx.QueryRow(ctx, asOfSQL).Scan(&c.AsOf, &c.CountedSince, &c.Now); err != nil {
+// completeness reads asOf and what is missing of the figures of an organization in [from, to), in one round trip.
+func completeness(ctx context.Context, tx pgx.Tx, orgKey string, from, to time.Time) (c Completeness, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(asOfSQL, orgKey).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&c.AsOf, &c.CountedSince, &c.ReclassifiedAt, &c.Now)
+	})
+	batch.Queue(missingSQL, from, to, waitingAfter, maxMissing).Query(func(rows pgx.Rows) (err error) {
+		c.Missing, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Missing])
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return c, err
 	}
 	// Clicks and responses have milliseconds: a click in the millisecond of asOf is not before it.
 	c.AsOf = c.AsOf.Truncate(time.Millisecond)
-	rows, err := tx.Query(ctx, missingSQL, from, to, waitingAfter, maxMissing)
-	if err != nil {
-		return c, err
-	}
-	c.Missing, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Missing])
-	return c, err
+	return c, nil
 }

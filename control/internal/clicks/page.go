@@ -65,7 +65,7 @@ func (r *Reader) Clicks(ctx context.Context, o Organization, p PageRequest) (pag
 }
 
 func (r *Reader) page(ctx context.Context, tx pgx.Tx, p PageRequest) (page Page, err error) {
-	if page.Completeness, err = completeness(ctx, tx, p.From, p.To); err != nil {
+	if page.Completeness, err = completeness(ctx, tx, p.OrgKey, p.From, p.To); err != nil {
 		return page, err
 	}
 	page.KeptSince = page.Completeness.KeptSince(r.retention)
@@ -168,7 +168,7 @@ func (r *Reader) LinkClicks(ctx context.Context, o Organization, ids []string) (
 func (r *Reader) State(ctx context.Context, o Organization) (c Completeness, err error) {
 	err = r.snapshot(ctx, o, "read the state of clicks", func(ctx context.Context, tx pgx.Tx) error {
 		at := time.Now()
-		c, err = completeness(ctx, tx, at, at)
+		c, err = completeness(ctx, tx, o.Key, at, at)
 		return err
 	})
 	return c, err

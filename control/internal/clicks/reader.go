@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -181,10 +182,9 @@ func (b *ByClassCounts) sum(classes []click.Class) (n int64) {
 // Figures are the figures of a query.
 type Figures struct {
 	Completeness
-	ReclassifiedAt *time.Time
-	Approximate    bool
-	Totals         Totals
-	Rows           []Row
+	Approximate bool
+	Totals      Totals
+	Rows        []Row
 	// NextStart and NextPlace are where the next page starts, nil at the end.
 	NextStart *time.Time
 	NextPlace *GroupPlace
@@ -222,22 +222,20 @@ type RowLink struct {
 func (r *Reader) Figures(ctx context.Context, o Organization, q FigureQuery) (f Figures, err error) {
 	err = r.snapshot(ctx, o, "read figures of clicks", func(ctx context.Context, tx pgx.Tx) (err error) {
 		f = Figures{Rows: []Row{}}
-		if f.Completeness, err = completeness(ctx, tx, q.From, q.To); err != nil {
+		if f.Completeness, err = completeness(ctx, tx, o.Key, q.From, q.To); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, `select max(reclassified_at) from click_organizations where org_key = $1`, o.Key).Scan(&f.ReclassifiedAt); err != nil {
+		read := r.totals
+		if q.Interval != NoInterval {
+			read = r.series
+		}
+		if err := read(ctx, tx, o, q, &f); err != nil {
 			return err
 		}
-		if err := r.totals(ctx, tx, o, q, &f); err != nil {
+		if err := r.visitors(ctx, tx, o, q, &f); err != nil || q.GroupBy == NoGroups {
 			return err
 		}
-		switch {
-		case q.Interval != NoInterval:
-			return r.series(ctx, tx, o, q, &f)
-		case q.GroupBy != NoGroups:
-			return r.groups(ctx, tx, o, q, &f)
-		}
-		return nil
+		return r.groups(ctx, tx, o, q, &f)
 	})
 	return f, err
 }
@@ -293,40 +291,29 @@ func (r *Reader) totals(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 	if err != nil {
 		return err
 	}
-	requested := map[click.Class]bool{}
-	for _, class := range q.Classes {
-		requested[class] = true
-	}
 	var name string
 	var clicks, late, undetailed int64
 	if _, err := pgx.ForEachRow(rows, []any{&name, &clicks, &late, &undetailed}, func() error {
-		class, ok := click.ParseClass(name)
-		if !ok || class == click.Internal {
-			return nil
-		}
-		*f.Totals.ByClass.of(class) += clicks
-		if requested[class] {
-			f.Totals.LateClicks += late
-			f.Totals.WithoutDetail += undetailed
-		}
+		f.Totals.add(&q, name, clicks, late, undetailed)
 		return nil
 	}); err != nil {
 		return err
 	}
 	f.Totals.Clicks = f.Totals.ByClass.sum(q.Classes)
-	if !q.hasVisitors(q.From, q.To) {
-		return nil
-	}
-	days, approximate, err := visitorDays(ctx, tx, o.Key, q.Links.LinkID, q.From, q.To)
-	if err != nil {
-		return err
-	}
-	f.Approximate = approximate
-	f.Totals.VisitorDays = new(int64)
-	for _, n := range days {
-		*f.Totals.VisitorDays += n
-	}
 	return nil
+}
+
+// add counts clicks of a class.
+func (t *Totals) add(q *FigureQuery, name string, clicks, late, undetailed int64) {
+	class, ok := click.ParseClass(name)
+	if !ok || class == click.Internal {
+		return
+	}
+	*t.ByClass.of(class) += clicks
+	if slices.Contains(q.Classes, class) {
+		t.LateClicks += late
+		t.WithoutDetail += undetailed
+	}
 }
 
 // visitorDays returns the visitors of each day, of a link or of all links.
@@ -369,18 +356,20 @@ func (r *Reader) series(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 	}
 	s := newQuery(o.Key)
 	source := q.source(s, q.Start, end, false, starts[1:len(starts)-1]...)
-	rows, err := tx.Query(ctx, `select width_bucket(c.start, `+s.value(starts)+`::timestamptz[]), c.class::text, sum(c.clicks)::bigint from `+source+` where `+s.all()+` group by 1, 2`,
-		s.arguments...)
+	rows, err := tx.Query(ctx, `select width_bucket(c.start, `+s.value(starts)+`::timestamptz[]), c.class::text, sum(c.clicks)::bigint, sum(c.late)::bigint, sum(c.undetailed)::bigint
+		from `+source+` where `+s.all()+` group by 1, 2`, s.arguments...)
 	if err != nil {
 		return err
 	}
 	var bucket int
 	var name string
-	var clicks int64
-	if _, err := pgx.ForEachRow(rows, []any{&bucket, &name, &clicks}, func() error {
+	var clicks, late, undetailed int64
+	var sum Totals
+	if _, err := pgx.ForEachRow(rows, []any{&bucket, &name, &clicks, &late, &undetailed}, func() error {
 		if class, ok := click.ParseClass(name); ok && class != click.Internal {
 			*f.Rows[bucket-1].ByClass.of(class) += clicks
 		}
+		sum.add(&q, name, clicks, late, undetailed)
 		return nil
 	}); err != nil {
 		return err
@@ -388,25 +377,42 @@ func (r *Reader) series(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 	for i := range f.Rows {
 		f.Rows[i].Clicks = f.Rows[i].ByClass.sum(q.Classes)
 	}
-	return r.seriesVisitors(ctx, tx, o, q, f)
+	if !q.Start.Equal(q.From) || more {
+		return r.totals(ctx, tx, o, q, f)
+	}
+	// The rows are the whole range.
+	f.Totals = sum
+	f.Totals.Clicks = sum.ByClass.sum(q.Classes)
+	return nil
 }
 
-// seriesVisitors sets the visitors of the rows that begin and end at a midnight (UTC), also where the whole range does not.
-func (r *Reader) seriesVisitors(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+// visitors sets the visitors of the totals, and of the rows of a series that begin and end at a midnight (UTC), also where the whole range does
+// not.
+func (r *Reader) visitors(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
 	var rows []*Row
 	for i := range f.Rows {
 		if row := &f.Rows[i]; q.hasVisitors(row.Start, row.End) {
 			rows = append(rows, row)
 		}
 	}
-	if len(rows) == 0 {
-		return nil
+	from, to, whole := q.From, q.To, q.hasVisitors(q.From, q.To)
+	if !whole {
+		if len(rows) == 0 {
+			return nil
+		}
+		from, to = rows[0].Start, rows[len(rows)-1].End
 	}
-	days, approximate, err := visitorDays(ctx, tx, o.Key, q.Links.LinkID, rows[0].Start, rows[len(rows)-1].End)
+	days, approximate, err := visitorDays(ctx, tx, o.Key, q.Links.LinkID, from, to)
 	if err != nil {
 		return err
 	}
-	f.Approximate = f.Approximate || approximate
+	f.Approximate = approximate
+	if whole {
+		f.Totals.VisitorDays = new(int64)
+		for _, n := range days {
+			*f.Totals.VisitorDays += n
+		}
+	}
 	for _, row := range rows {
 		row.VisitorDays = new(int64)
 		for at := row.Start; at.Before(row.End); at = at.Add(day) {
@@ -444,6 +450,9 @@ var linkFields = map[GroupBy]string{
 }
 
 func (r *Reader) groups(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+	if q.GroupBy == ByLink {
+		return r.linkGroups(ctx, tx, o, q, f)
+	}
 	s := newQuery(o.Key)
 	field := linkFields[q.GroupBy]
 	var source, key string
@@ -456,7 +465,8 @@ func (r *Reader) groups(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 		q.Links.restrict(s, `c.link_id`)
 		key = `c.value`
 	} else {
-		source = q.source(s, q.From, q.To, field != "" || q.GroupBy == ByLink)
+		source = q.source(s, q.From, q.To, field != "")
+		s.where(`c.class = any (` + s.value(names(PublicClasses)) + `::click_class[])`) // what the indexes by class need
 		switch q.GroupBy {
 		case ByClass:
 			key = `c.class::text`
@@ -489,17 +499,7 @@ func (r *Reader) groups(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 	}
 	sql += ` select k.k, k.total, n0, n1, n2, n3, n4, n5, n6 from (
 		select k::text collate "C" as k, ` + total + ` as total, n0, n1, n2, n3, n4, n5, n6 from h) k where k.total > 0`
-	skip := 0
-	if q.After != nil {
-		clicks := s.value(q.After.Clicks)
-		if q.After.Key == nil {
-			sql += ` and k.total < ` + clicks
-		} else {
-			sql += ` and (k.total < ` + clicks + ` or k.total = ` + clicks + ` and (k.k is null or convert_to(k.k, 'UTF8') >= ` + s.value(q.After.Key) + `))`
-			skip = q.After.Skip
-		}
-	}
-	sql += ` order by k.total desc, k.k nulls last limit ` + s.value(q.Limit+1) + ` offset ` + s.value(skip)
+	sql += q.pageOf(s)
 	rows, err := tx.Query(ctx, sql, s.arguments...)
 	if err != nil {
 		return err
@@ -525,13 +525,96 @@ func (r *Reader) groups(ctx context.Context, tx pgx.Tx, o Organization, q Figure
 		f.Rows = f.Rows[:q.Limit]
 		f.NextPlace = place(f.Rows, q.After)
 	}
-	switch q.GroupBy {
-	case ByLink:
-		return r.describeLinks(ctx, tx, o, q, f)
-	case ByDomain:
+	if q.GroupBy == ByDomain {
 		return r.describeDomains(ctx, tx, o, f)
 	}
 	return nil
+}
+
+// pageOf returns the end of a statement over the groups k with their key k.k and their k.total, after a condition: the groups of the page, and one
+// more.
+func (q *FigureQuery) pageOf(s *query) (sql string) {
+	skip := 0
+	if q.After != nil {
+		clicks := s.value(q.After.Clicks)
+		if q.After.Key == nil {
+			sql = ` and k.total < ` + clicks
+		} else {
+			sql = ` and (k.total < ` + clicks + ` or k.total = ` + clicks + ` and (k.k is null or convert_to(k.k, 'UTF8') >= ` + s.value(q.After.Key) + `))`
+			skip = q.After.Skip
+		}
+	}
+	return sql + ` order by k.total desc, k.k nulls last limit ` + s.value(q.Limit+1) + ` offset ` + s.value(skip)
+}
+
+// linkGroups reads the groups of links. An organization may have very many: it sums only the requested classes of all, and the others of those
+// on the page.
+func (r *Reader) linkGroups(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+	s := newQuery(o.Key)
+	source := q.source(s, q.From, q.To, true)
+	s.where(`c.class = any (` + s.value(names(q.Classes)) + `::click_class[])`)
+	sql := `select k.k, k.total from (select c.link_id::text collate "C" as k, sum(c.clicks)::bigint as total from ` + source + ` where ` + s.all() + ` group by c.link_id) k
+		where k.total > 0`
+	sql += q.pageOf(s)
+	rows, err := tx.Query(ctx, sql, s.arguments...)
+	if err != nil {
+		return err
+	}
+	var key *string
+	var clicks int64
+	if _, err := pgx.ForEachRow(rows, []any{&key, &clicks}, func() error {
+		row := Row{Clicks: clicks}
+		if key != nil {
+			id := *key
+			row.Key = &id
+		}
+		f.Rows = append(f.Rows, row)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if len(f.Rows) > q.Limit {
+		f.Rows = f.Rows[:q.Limit]
+		f.NextPlace = place(f.Rows, q.After)
+	}
+	if err := r.classesOfLinks(ctx, tx, o, q, f); err != nil {
+		return err
+	}
+	return r.describeLinks(ctx, tx, o, q, f)
+}
+
+// classesOfLinks sets the clicks by class of groups of links.
+func (r *Reader) classesOfLinks(ctx context.Context, tx pgx.Tx, o Organization, q FigureQuery, f *Figures) error {
+	index := map[string]*Row{}
+	ids := []string{}
+	for i := range f.Rows {
+		key := f.Rows[i].Key
+		if key == nil {
+			index[""] = &f.Rows[i]
+			continue
+		}
+		ids, index[*key] = append(ids, *key), &f.Rows[i]
+	}
+	s := newQuery(o.Key)
+	source := q.source(s, q.From, q.To, true)
+	links := `c.link_id = any (` + s.value(ids) + `::uuid[])`
+	if index[""] != nil {
+		links = `(` + links + ` or c.link_id is null)`
+	}
+	s.where(links)
+	rows, err := tx.Query(ctx, `select coalesce(c.link_id::text, ''), c.class::text, sum(c.clicks)::bigint from `+source+` where `+s.all()+` group by 1, 2`, s.arguments...)
+	if err != nil {
+		return err
+	}
+	var id, name string
+	var clicks int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &name, &clicks}, func() error {
+		if class, ok := click.ParseClass(name); ok && class != click.Internal {
+			*index[id].ByClass.of(class) += clicks
+		}
+		return nil
+	})
+	return err
 }
 
 // place returns the place behind the last row of a page that starts at after.

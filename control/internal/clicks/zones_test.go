@@ -34,7 +34,10 @@ func TestRandomRangesOfEveryZoneEqualACountOverTheClicks(t *testing.T) {
 	o, links := w.organization("acme", 3)
 	first, last := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	l := w.log("a", first)
-	l.ship(time.Time{}, someClicks(random, "acme", links, first, last, 3000))
+	for month := first; month.Before(last); month = month.AddDate(0, 1, 0) {
+		l.ship(time.Time{}, someClicks(random, "acme", links, month, month.AddDate(0, 1, 0), 120))
+		w.rollUp()
+	}
 	var around []time.Time
 	locations := map[string]*time.Location{}
 	for _, zone := range zonesWithChanges {
@@ -45,7 +48,7 @@ func TestRandomRangesOfEveryZoneEqualACountOverTheClicks(t *testing.T) {
 		locations[zone] = location
 		for _, change := range changes(location, first, last) {
 			around = append(around, change)
-			l.ship(time.Time{}, someClicks(random, "acme", links, change.Add(-4*time.Hour), change.Add(4*time.Hour), 150))
+			l.ship(time.Time{}, someClicks(random, "acme", links, change.Add(-4*time.Hour), change.Add(4*time.Hour), 100))
 		}
 	}
 	if len(around) != 2*5 {
