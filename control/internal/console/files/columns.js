@@ -1,10 +1,12 @@
 // The columns of the list of links, and which of them a person wants to see.
-import { chip, el, openDialog, time, webLink } from "./dom.js"
+import { linkAddress } from "./clicksaddress.js"
+import { chip, el, number, openDialog, time, webLink } from "./dom.js"
 import { hashOf } from "./route.js"
 import { readSetting, saveSetting } from "./settings.js"
 
 // A column is {name, title, cell}; cell returns what is shown of a link, or nothing. Those that are unlisted are not shown until they are chosen.
 const columns = [
+	{ name: "clicks", title: "Human clicks", cell: (link) => link.clicks && clicksLink(link) },
 	{ name: "path", title: "Path in the app", cell: (link) => el("code", {}, link.path) },
 	{ name: "fallbackUrl", title: "Fallback address", cell: (link) => link.fallbackUrl && webLink(link.fallbackUrl) },
 	{ name: "channel", title: "Channel", cell: (link) => link.channel && chip(link.channel) },
@@ -18,6 +20,9 @@ const columns = [
 
 // tagLink leads to the links with a tag.
 const tagLink = (tag) => el("a", { class: "chip", href: hashOf("links", { tag }), title: `Links with the tag ${tag}` }, `#${tag}`)
+
+// clicksLink leads to the clicks of a link.
+const clicksLink = ({ id, title, path, clicks }) => el("a", { class: "clicks-of", href: linkAddress(id), "aria-label": `${number(clicks.human)} human clicks: ${title ?? path}` }, number(clicks.human))
 
 // read returns by name what a person chose otherwise than we do.
 function read() {

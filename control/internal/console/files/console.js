@@ -7,6 +7,7 @@ import { offerShortcuts, showShortcuts } from "./shortcuts.js"
 import { openChooser, Session, showChooser, showFailure, showSignIn, signInLink, takeProblem } from "./session.js"
 import { showAppConfig } from "./appconfig.js"
 import { showAudit } from "./audit.js"
+import { showClicks } from "./clicks.js"
 import { showDomains } from "./domains.js"
 import { showKeys } from "./keys.js"
 import { showLinks } from "./links.js"
@@ -16,6 +17,7 @@ import { showSessions } from "./sessions.js"
 // Each section is shown to those who have at least its role.
 const sections = {
 	links: { title: "Links", sign: "link", least: "member", show: showLinks },
+	clicks: { title: "Clicks", sign: "clicks", least: "member", show: showClicks },
 	app: { title: "App config", sign: "app", least: "member", show: showAppConfig },
 	domains: { title: "Domains", sign: "globe", least: "member", show: showDomains },
 	keys: { title: "Keys", sign: "key", least: "admin", show: showKeys },

@@ -1,7 +1,7 @@
 // The list of links, and what can be done with it.
 import { change, get, getTagged, Intent, orThrow, query } from "./api.js"
 import { BulkBar, count, maxSelected } from "./bulk.js"
-import { chooseColumns, shownColumns } from "./columns.js"
+import { chooseColumns, shownColumns, showsColumn } from "./columns.js"
 import { alertOf, button, confirm, el, fill, guard, heading, number, offerUndo, pager, tell } from "./dom.js"
 import { filterForm, filtersOf } from "./linkfilter.js"
 import { createLink, editLink } from "./linkform.js"
@@ -47,7 +47,8 @@ class LinkList {
 	}
 
 	async turn(page) {
-		const answer = await get(`/portal/links${query({ ...this.filters, page, limit: 20 })}`, this.signal)
+		const answer = await get(`/portal/links${query({ ...this.filters, page, limit: 20, include: showsColumn("clicks") ? "clicks" : "" })}`, this.signal)
+		for (const { clicks } of answer.data) delete clicks?.asOf // a row is drawn again when a figure changes, not when it is read
 		if (answer.data.length === 0 && page > 1) return this.turn(Math.max(1, Math.ceil(answer.total / answer.limit))) // the last one of a page was deleted
 		this.page = page
 		this.links = answer.data
@@ -142,7 +143,7 @@ class LinkList {
 		this.all = el("input", { type: "checkbox", id: "select-page" })
 		this.all.addEventListener("change", () => this.pickPage(this.all.checked))
 		this.every = button("", () => this.pickAll(), { kind: "quiet", id: "select-all" })
-		const columns = button("Columns", () => chooseColumns(() => this.redraw()), { kind: "quiet", sign: "columns", id: "columns" })
+		const columns = button("Columns", () => chooseColumns(() => showsColumn("clicks") && !this.links[0]?.clicks ? this.again() : this.redraw()), { kind: "quiet", sign: "columns", id: "columns" })
 		this.bar = el("div", { class: "tools" }, el("label", { class: "pick", for: "select-page" }, this.all, el("span", {}, "Select this page")), this.every, this.bulk.element, columns)
 		this.drawSelection()
 		return this.bar
@@ -231,7 +232,6 @@ class LinkList {
 		})
 	}
 }
-
 
 // focusedIn returns, if the focus is in place, a function that finds what has it: also after a row was drawn anew.
 function focusedIn(place) {
