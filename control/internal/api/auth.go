@@ -129,14 +129,15 @@ func lookUpIn(keys *store.Store) keyLookup {
 	}
 }
 
-// keyAndLink looks up the API key and reads the link in the path with the same query, so that the most frequent request of backends takes one
-// round trip to Postgres. The link is kept on the request; the handler uses it after authorization.
+// keyAndLink looks up the API key and reads the link in the path with the same statement, so that the most frequent requests of backends take
+// one round trip to Postgres. The link is kept on the request; the handler uses it after authorization.
 func (s *Server) keyAndLink(x *requestState, r *http.Request, hash [32]byte) (credential store.Credential, err error) {
-	id, err := pathID(r)
+	target, err := pathLink(r)
 	if err != nil {
 		return s.Store.Authenticate(r.Context(), hash) // the handler returns the error of the id
 	}
-	credential, x.link, err = s.Store.AuthenticateWithLink(r.Context(), hash, id)
+	credential, x.link, err = s.Store.AuthenticateWithLink(r.Context(), hash, target)
+	x.linkRead = err == nil
 	return credential, err
 }
 

@@ -53,15 +53,15 @@ func (s *Server) listLinks(x *requestState, r *http.Request, organization catalo
 	return writeJSON(x, http.StatusOK, linkPageWithClicks{included, page})
 }
 
-// getLink serves GET /links/{id}.
+// getLink serves GET /links/{id} and GET /links/external/{externalId}.
 func (s *Server) getLink(x *requestState, r *http.Request, organization catalog.Organization) error {
-	id, badID := pathID(r)
+	target, badPath := pathLink(r)
 	withClicks, badQuery := readIncludeOf(r)
 	conditions, badHeaders := readPreconditions(r.Header)
-	if err := together(badHeaders, decode.Join(badID, badQuery)); err != nil {
+	if err := together(badHeaders, decode.Join(badPath, badQuery)); err != nil {
 		return err
 	}
-	link, err := s.link(x, r, organization, id)
+	link, err := s.link(x, r, organization, target)
 	if err != nil {
 		return err
 	}
@@ -93,16 +93,19 @@ func (s *Server) sendLink(
 	return writeJSON(x, http.StatusOK, body)
 }
 
-// link returns the link with the id in the path.
-func (s *Server) link(x *requestState, r *http.Request, organization catalog.Organization, id string) (catalog.LinkWithDomain, error) {
-	if x.link != nil {
+// link returns the link in the path, which is target.
+func (s *Server) link(x *requestState, r *http.Request, organization catalog.Organization, target store.LinkRef) (link catalog.LinkWithDomain, err error) {
+	switch {
+	case x.link != nil:
 		return *x.link, nil
+	case x.linkRead:
+		err = store.ErrNotFound
+	case target.ExternalID != "":
+		link, err = s.Store.LinkByExternalID(r.Context(), organization.ID, target.ExternalID)
+	default:
+		link, err = s.Store.Link(r.Context(), organization.ID, target.ID)
 	}
-	link, err := s.Store.Link(r.Context(), organization.ID, id)
-	if err != nil {
-		return catalog.LinkWithDomain{}, s.awaitDeleted(x, r, organization, store.LinkRef{ID: id}, err)
-	}
-	return link, nil
+	return link, s.awaitDeleted(x, r, organization, target, err)
 }
 
 // awaitDeleted returns err. If err is store.ErrNotFound and the link was deleted lately, it first waits until all edges apply that: a client that
@@ -119,6 +122,16 @@ func (s *Server) awaitDeleted(x *requestState, r *http.Request, organization cat
 		x.Header().Set(relay.Header, string(s.Relay.Await(r.Context(), change)))
 	}
 	return err
+}
+
+// pathLink returns the link in the path, by the parameter that the route has.
+func pathLink(r *http.Request) (store.LinkRef, error) {
+	if chi.URLParam(r, "externalId") != "" {
+		externalID, err := pathExternalID(r)
+		return store.LinkRef{ExternalID: externalID}, err
+	}
+	id, err := pathID(r)
+	return store.LinkRef{ID: id}, err
 }
 
 // pathID returns the id in the path in lower case.

@@ -77,21 +77,6 @@ func (s *Server) deleteTarget(
 	return s.writeLink(x, r, organization, key.of(r, parameter, nil), o, renderDeletion)
 }
 
-// getExternalLink serves GET /links/external/{externalId}.
-func (s *Server) getExternalLink(x *requestState, r *http.Request, organization catalog.Organization) error {
-	externalID, badPath := pathExternalID(r)
-	withClicks, badQuery := readIncludeOf(r)
-	conditions, badHeaders := readPreconditions(r.Header)
-	if err := together(badHeaders, decode.Join(badPath, badQuery)); err != nil {
-		return err
-	}
-	link, err := s.Store.LinkByExternalID(r.Context(), organization.ID, externalID)
-	if err != nil {
-		return s.awaitDeleted(x, r, organization, store.LinkRef{ExternalID: externalID}, err)
-	}
-	return s.sendLink(x, r, organization, conditions, link, withClicks)
-}
-
 // putExternalLink serves PUT /links/external/{externalId}.
 func (s *Server) putExternalLink(x *requestState, r *http.Request, organization catalog.Organization) error {
 	key, badKey := readKey(r.Header)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"deeplink/control/internal/decode"
+	"deeplink/control/internal/store"
 	"deeplink/shared/catalog"
 	"deeplink/shared/qr"
 )
@@ -31,7 +32,7 @@ func (s *Server) drawLink(p qrFormat) orgHandler {
 		if err := decode.Join(badID, badOptions); err != nil {
 			return err
 		}
-		link, err := s.link(x, r, organization, id)
+		link, err := s.link(x, r, organization, store.LinkRef{ID: id})
 		if err != nil {
 			return err
 		}

@@ -50,8 +50,9 @@ type requestState struct {
 	// require is what the route demands of the organization. The request met it on arrival. Writes check it again in their transaction, because
 	// the plan may have changed since. It is set with actor.
 	require store.Requirement
-	// link is the link in the path if the lookup of the API key read it, otherwise nil.
-	link *catalog.LinkWithDomain
+	// linkRead reports whether the lookup of the API key also read the link in the path. link is nil if there is none.
+	linkRead bool
+	link     *catalog.LinkWithDomain
 	// status is the status that was sent, 0 before.
 	status int
 }

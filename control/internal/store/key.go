@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,8 +21,7 @@ type Credential struct {
 
 const authenticateSQL = `
 	select k.id, k.display_key, k.tier, ` + organizationColumns + `
-	from api_keys k join organizations o on o.id = k.organization_id
-	where k.hash = $1 and (k.valid_until is null or k.valid_until > clock_timestamp())`
+	from api_keys k join organizations o on o.id = k.organization_id` + keyIsValid
 
 // credentialFields returns the scan targets for the columns of authenticateSQL.
 func credentialFields(c *Credential) []any {
@@ -32,14 +30,9 @@ func credentialFields(c *Credential) []any {
 
 // Authenticate returns the credential of the key with the hash, or ErrNotFound for a key that is unknown or no longer valid. The caller
 // checks suspension, tier and plan. Nothing is cached: a replaced key stops working at once.
-func (s *Store) Authenticate(ctx context.Context, hash [32]byte) (c Credential, err error) {
-	err = retry("authenticate", func() error {
-		return s.pool.QueryRow(ctx, authenticateSQL, hash[:]).Scan(credentialFields(&c)...)
-	})
-	if err != nil {
-		return Credential{}, err
-	}
-	return c, nil
+func (s *Store) Authenticate(ctx context.Context, hash [32]byte) (Credential, error) {
+	c, _, err := s.keys.do(ctx, hash, LinkRef{})
+	return c, err
 }
 
 const validKeysSQL = `
@@ -68,38 +61,23 @@ func (s *Store) ValidKeys(ctx context.Context, hashes [][32]byte) (valid map[[32
 	return valid, err
 }
 
-// keyedLinkSQL reads a link of the organization whose key has the hash. It runs after authenticateSQL in the same transaction. Its now() is
-// not after the clock_timestamp() there, so it finds every key that authenticateSQL found.
-const keyedLinkSQL = `select ` + linkColumns + ` from ` + linkTables + `
-	where l.organization_id = (select k.organization_id from api_keys k
-	                           where k.hash = $1 and (k.valid_until is null or k.valid_until > now())) and l.id = $2`
+// keyAndLinkSQL is authenticateSQL with a link of the organization, whose columns are null if there is none.
+const (
+	keyAndLinksSQL = `
+	select k.id, k.display_key, k.tier, ` + organizationColumns + `, ` + linkColumns + `
+	from api_keys k join organizations o on o.id = k.organization_id
+	left join (links l join domains d on d.id = l.domain_id) on l.organization_id = k.organization_id and `
+	keyIsValid = `
+	where k.hash = $1 and (k.valid_until is null or k.valid_until > clock_timestamp())`
 
-// AuthenticateWithLink is Authenticate, and in the same round trip reads the organization's link with the id. A nil link does not mean that
-// there is none: call [Store.Link].
-func (s *Store) AuthenticateWithLink(ctx context.Context, hash [32]byte, id string) (c Credential, link *catalog.LinkWithDomain, err error) {
-	err = retry("authenticate and read a link", func() error {
-		link = nil
-		var known bool
-		var batch pgx.Batch
-		batch.Queue(authenticateSQL, hash[:]).QueryRow(scanIfFound(&known, credentialFields(&c)...))
-		batch.Queue(keyedLinkSQL, hash[:], id).QueryRow(func(row pgx.Row) error {
-			found, _, err := s.scanLink(row)
-			if errors.Is(err, pgx.ErrNoRows) {
-				return nil
-			}
-			link = &found
-			return err
-		})
-		err := s.pool.SendBatch(ctx, &batch).Close()
-		if err == nil && !known {
-			return ErrNotFound
-		}
-		return err
-	})
-	if err != nil {
-		return Credential{}, nil, err
-	}
-	return c, link, nil
+	keyAndLinkSQL             = keyAndLinksSQL + `l.id = $2` + keyIsValid
+	keyAndLinkByExternalIDSQL = keyAndLinksSQL + `l.external_id = $2` + keyIsValid
+)
+
+// AuthenticateWithLink is Authenticate, and in the same statement reads the organization's link, which has an id or an external id. A nil
+// link means that there is none.
+func (s *Store) AuthenticateWithLink(ctx context.Context, hash [32]byte, target LinkRef) (Credential, *catalog.LinkWithDomain, error) {
+	return s.keys.do(ctx, hash, target)
 }
 
 // NewKey is a key with its raw form. The portal returns the raw form only once, when the key is created.

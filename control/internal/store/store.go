@@ -33,6 +33,7 @@ type Store struct {
 	auditHook func(Recorded)
 	shares    *shares
 	cursorKey *cachedKey
+	keys      *keyLookups
 }
 
 // New returns the store over pool, whose role needs what migrations grant to deeplink_control. linkBase is LINK_BASE_URL
@@ -41,7 +42,10 @@ type Store struct {
 func New(pool *pgxpool.Pool, linkBase string, extraHosts ...string) *Store {
 	_, host, _ := strings.Cut(linkBase, "://")
 	host, _, _ = strings.Cut(host, "/")
-	return &Store{pool: pool, linkBase: linkBase, linkHost: host, extraHosts: extraHosts, shares: newShares(int(pool.Config().MaxConns)), cursorKey: new(cachedKey)}
+	connections := int(pool.Config().MaxConns)
+	s := &Store{pool: pool, linkBase: linkBase, linkHost: host, extraHosts: extraHosts, shares: newShares(connections), cursorKey: new(cachedKey)}
+	s.keys = newKeyLookups(s, connections)
+	return s
 }
 
 // snapshot runs reads in one snapshot.

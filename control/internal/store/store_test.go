@@ -223,7 +223,7 @@ func TestUnknownKeyKeepsPreparedStatements(t *testing.T) {
 	}
 	ask := func() {
 		t.Helper()
-		if _, _, err := s.AuthenticateWithLink(t.Context(), [32]byte{}, org.ID); !errors.Is(err, store.ErrNotFound) {
+		if _, _, err := s.AuthenticateWithLink(t.Context(), [32]byte{}, store.LinkRef{ID: org.ID}); !errors.Is(err, store.ErrNotFound) {
 			t.Fatalf("an unknown key: %v, expected ErrNotFound", err)
 		}
 	}
