@@ -8,6 +8,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,15 +112,11 @@ func (c *commands) run(ctx context.Context, k *kong.Context) (err error) {
 	if s.Commit, err = fleet.Revision(ctx, ""); err != nil {
 		s.Commit = "unknown"
 	}
-	log := io.Discard
-	if c.Log != "" {
-		file, err := os.Create(c.Log)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		log = file
+	log, err := os.Create(cmp.Or(c.Log, os.DevNull))
+	if err != nil {
+		return err
 	}
+	defer log.Close()
 	var figures bytes.Buffer
 	k.BindTo(ctx, (*context.Context)(nil))
 	err = k.Run(&proof.Output{Writer: io.MultiWriter(os.Stdout, &figures), Log: log})

@@ -60,8 +60,12 @@ func (f *Fleet) Launch(ctx context.Context, bin string, controls, edges int, log
 	if err != nil {
 		return err
 	}
+	var output io.Writer = &LockedWriter{Out: log}
+	if file, ok := log.(*os.File); ok {
+		output = file // the programs write into it themselves, and not through this process, which measures them
+	}
 	f.Stack, err = stack.Open(ctx, stack.Options{
-		Dir: f.Dir, Bin: bin, Durable: true, LinkBase: "http://" + addrs[controls], Output: &LockedWriter{Out: log},
+		Dir: f.Dir, Bin: bin, Durable: true, LinkBase: "http://" + addrs[controls], Output: output,
 	})
 	if err != nil {
 		return err

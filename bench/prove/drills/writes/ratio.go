@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/valyala/fasthttp"
 	"golang.org/x/sync/errgroup"
 
 	"deeplink/bench/prove/figures"
@@ -23,6 +23,9 @@ type ratio struct {
 	rounds, organizations int
 	span                  time.Duration
 }
+
+// requestTimeout bounds a request of a client.
+const requestTimeout = 20 * time.Second
 
 // clientsAtOnce is how many clients send at the same time, and how many connections bare pgx has.
 const clientsAtOnce = 16
@@ -44,10 +47,11 @@ const (
 	readSQL       = `select l.*, o.org_key, d.host from links l join organizations o on o.id = l.organization_id join domains d on d.id = l.domain_id where l.organization_id = $1 and l.id = $2`
 )
 
-// tenantOf is an organization as bare pgx needs it.
+// tenantOf is an organization as bare pgx needs it, and the client of its control.
 type tenantOf struct {
 	fleet.Organization
 	id, domain, link string
+	control          *fasthttp.HostClient
 }
 
 // minCreate and minRead are the least that control may reach of bare pgx.
@@ -77,9 +81,9 @@ func (d ratio) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, erro
 		least         float64
 		control, bare func(context.Context, tenantOf) error
 	}{
-		{"creates", minCreate, d.create(f, ""), bareCreate(pool, false)},
-		{"creates with an Idempotency-Key", minCreate, d.create(f, "key"), bareCreate(pool, true)},
-		{"reads", minRead, d.read(f), bareRead(pool)},
+		{"creates", minCreate, d.create(false), bareCreate(pool, false)},
+		{"creates with an Idempotency-Key", minCreate, d.create(true), bareCreate(pool, true)},
+		{"reads", minRead, d.read, bareRead(pool)},
 	} {
 		var ratios []time.Duration // thousandths, for the median
 		var control, bare float64
@@ -100,12 +104,13 @@ func (d ratio) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, erro
 }
 
 func (d ratio) tenants(ctx context.Context, f *fleet.Fleet, pool *pgxpool.Pool) (tenants []tenantOf, err error) {
+	control := &fasthttp.HostClient{Addr: f.Controls[0].Addr, MaxConns: clientsAtOnce}
 	for range d.organizations {
 		o, err := fleet.NewOrganization(ctx, f.OperatorCommand)
 		if err != nil {
 			return nil, err
 		}
-		t := tenantOf{Organization: o}
+		t := tenantOf{Organization: o, control: control}
 		if err := pool.QueryRow(ctx, `select o.id, d.id from organizations o join domains d on d.organization_id = o.id where o.org_key = $1`, o.OrgKey).Scan(&t.id, &t.domain); err != nil {
 			return nil, err
 		}
@@ -139,40 +144,39 @@ func (d ratio) rate(ctx context.Context, tenants []tenantOf, call func(context.C
 	return float64(calls.Load()) / time.Since(began).Seconds(), err
 }
 
-func (d ratio) create(f *fleet.Fleet, key string) func(context.Context, tenantOf) error {
-	return func(ctx context.Context, t tenantOf) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, f.Controls[0].URL()+"/links", strings.NewReader(`{"path":"/a","fallbackUrl":"https://example.com/a"}`))
-		if err != nil {
-			return err
-		}
-		request.Header.Set("Content-Type", "application/json")
-		if key != "" {
-			request.Header.Set("Idempotency-Key", uuid.NewString())
-		}
-		return expect(request, t, http.StatusCreated)
+// create returns a create through control.
+func (d ratio) create(keyed bool) func(context.Context, tenantOf) error {
+	return func(_ context.Context, t tenantOf) error {
+		return t.send(fasthttp.StatusCreated, func(r *fasthttp.Request) {
+			r.Header.SetMethod(fasthttp.MethodPost)
+			r.SetRequestURI("/links")
+			r.Header.SetContentType("application/json")
+			if keyed {
+				r.Header.Set("Idempotency-Key", uuid.NewString())
+			}
+			r.SetBodyString(`{"path":"/a","fallbackUrl":"https://example.com/a"}`)
+		})
 	}
 }
 
-func (d ratio) read(f *fleet.Fleet) func(context.Context, tenantOf) error {
-	return func(ctx context.Context, t tenantOf) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.Controls[0].URL()+"/links/"+t.link, nil)
-		if err != nil {
-			return err
-		}
-		return expect(request, t, http.StatusOK)
-	}
+func (ratio) read(_ context.Context, t tenantOf) error {
+	return t.send(fasthttp.StatusOK, func(r *fasthttp.Request) { r.SetRequestURI("/links/" + t.link) })
 }
 
-// expect sends the request. A rate limit is a result, too: it would make control look slow.
-func expect(request *http.Request, t tenantOf, status int) error {
+// send sends a request and expects the status. A rate limit is an error, too: it would make control look fast. The client shares the
+// processors with control, so it is one that needs little of them.
+func (t tenantOf) send(status int, fill func(*fasthttp.Request)) error {
+	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(request)
+	defer fasthttp.ReleaseResponse(response)
+	fill(request)
+	request.SetHost(t.control.Addr)
 	request.Header.Set("Authorization", "Bearer "+t.ServerKey)
-	response, err := fleet.Client.Do(request)
-	if err != nil {
+	if err := t.control.DoTimeout(request, response, requestTimeout); err != nil {
 		return err
 	}
-	defer response.Body.Close()
-	if response.StatusCode != status {
-		return fmt.Errorf("%s %s: %d", request.Method, request.URL.Path, response.StatusCode)
+	if response.StatusCode() != status {
+		return fmt.Errorf("%s %s: %d %s", request.Header.Method(), request.Header.RequestURI(), response.StatusCode(), response.Body())
 	}
 	return nil
 }

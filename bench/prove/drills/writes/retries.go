@@ -19,49 +19,24 @@ import (
 	"deeplink/bench/prove/fleet"
 )
 
-// retries has many clients repeat one write each, with an idempotency key, until two responses with 2xx have arrived. They send to two
-// controls through a network that loses half of the requests and half of the responses, while the controls are killed in turn.
-type retries struct{ clients, organizations int }
-
-// killEvery is how many attempts per client pass between two kills of a control. A client needs eight on average, for two responses that
-// arrive, so the first kill comes while clients are sending.
-const killEvery = 3
-
-// lossy is a network: a request is lost before it is sent, or its response after it has arrived.
-type lossy struct {
-	http.RoundTripper
-	lost atomic.Int64
+// retries has many clients repeat each of their writes, with an idempotency key, until two responses with 2xx have arrived. They send to two
+// controls through a proxy that drops half of the requests and half of the responses, while the controls are killed in turn. A client makes so
+// many writes, and then more until both controls were killed.
+type retries struct {
+	clients, writes, organizations int
+	killEvery                      time.Duration
 }
 
-var errLost = errors.New("lost by the network")
-
-// RoundTrip implements http.RoundTripper.
-func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
-	if rand.IntN(2) == 0 {
-		l.lost.Add(1)
-		return nil, errLost
-	}
-	response, err := l.RoundTripper.RoundTrip(r)
-	if err != nil || rand.IntN(2) != 0 {
-		return response, err
-	}
-	l.lost.Add(1)
-	_, _ = io.Copy(io.Discard, response.Body)
-	response.Body.Close()
-	return nil, errLost
-}
-
-// kinds are the writes of the clients; each creates one link. %[1]d is the number of the client.
+// kinds are the writes of the clients; each creates one link. %[1]s is the name of the write.
 var kinds = []struct{ method, path, body string }{
-	{"POST", "/links", `{"path":"/client/%[1]d"}`},
-	{"PUT", "/links/external/client-%[1]d", `{"path":"/client/%[1]d"}`},
-	{"POST", "/links/bulk", `{"operations":[{"op":"create","link":{"path":"/client/%[1]d"}}]}`},
+	{"POST", "/links", `{"path":"/%[1]s"}`},
+	{"PUT", "/links/external/%[1]s", `{"path":"/%[1]s"}`},
+	{"POST", "/links/bulk", `{"operations":[{"op":"create","link":{"path":"/%[1]s"}}]}`},
 }
 
 // outcome is what the clients saw.
 type outcome struct {
-	attempts, killed, different atomic.Int64
-	replayed, inProgress        atomic.Int64
+	keys, attempts, killed, different, replayed, inProgress atomic.Int64
 }
 
 func (d retries) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, error) {
@@ -73,8 +48,12 @@ func (d retries) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, er
 		}
 		tenants = append(tenants, o)
 	}
-	network := &lossy{RoundTripper: &http.Transport{MaxIdleConnsPerHost: d.clients}}
-	client := &http.Client{Transport: network, Timeout: 20 * time.Second}
+	network, err := startProxy([]string{f.Controls[0].Addr, f.Controls[1].Addr}, d.clients)
+	if err != nil {
+		return nil, err
+	}
+	defer network.close()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: d.clients}, Timeout: 20 * time.Second}
 	var seen outcome
 	killing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -82,45 +61,61 @@ func (d retries) run(ctx context.Context, f *fleet.Fleet) ([]figures.Finding, er
 	var killErr error
 	killer.Go(func() { killErr = d.kill(killing, f, &seen) })
 	group, sending := errgroup.WithContext(ctx)
-	addrs := []string{f.Controls[0].Addr, f.Controls[1].Addr}
 	for i := range d.clients {
-		group.Go(func() error { return d.client(sending, client, addrs, tenants[i%len(tenants)], i, &seen) })
+		group.Go(func() error {
+			for n := 0; n < d.writes || seen.killed.Load() < 2; n++ {
+				seen.keys.Add(1)
+				w := write{client: client, proxy: network.addr, key: tenants[i%len(tenants)].ServerKey, name: fmt.Sprintf("client-%d-%d", i, n), kind: (i + n) % len(kinds)}
+				if err := w.repeat(sending, &seen); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
-	err := group.Wait()
+	err = group.Wait()
 	stop()
 	killer.Wait()
 	if err := errors.Join(err, killErr); err != nil {
 		return nil, err
 	}
-	links, entries, keys, err := count(ctx, f)
+	links, entries, stored, err := count(ctx, f)
+	keys := int(seen.keys.Load())
 	exact := func(what string, n int) figures.Finding {
-		return figures.Counted(what, fmt.Sprint(n), fmt.Sprint(d.clients), n == d.clients)
+		return figures.Counted(what, fmt.Sprint(n), fmt.Sprint(keys), n == keys)
 	}
+	some := func(what string, n int64) figures.Finding { return figures.Counted(what, fmt.Sprint(n), "> 0", n > 0) }
 	return []figures.Finding{
-		exact("links", links), exact("audit entries", entries), exact("stored responses", keys),
-		figures.None("responses to a key that differ", int(seen.different.Load()), d.clients),
-		figures.Counted("attempts", fmt.Sprint(seen.attempts.Load()), "", true),
-		figures.Counted("requests and responses lost", fmt.Sprint(network.lost.Load()), "> 0", network.lost.Load() > 0),
-		figures.Counted("replays that arrived", fmt.Sprint(seen.replayed.Load()), "> 0", seen.replayed.Load() > 0),
-		figures.Counted("controls killed", fmt.Sprint(seen.killed.Load()), "> 0", seen.killed.Load() > 0),
+		figures.Counted(fmt.Sprintf("keys of %d clients", d.clients), fmt.Sprint(keys), "", true),
+		exact("links", links), exact("audit entries", entries), exact("stored responses", stored),
+		figures.None("keys with responses that differ", int(seen.different.Load()), keys),
+		some("attempts", seen.attempts.Load()), some("requests and responses dropped", network.dropped.Load()),
+		some("replays that arrived", seen.replayed.Load()), some(fmt.Sprintf("controls killed, one every %v", d.killEvery), seen.killed.Load()),
 	}, err
 }
 
-// client repeats the write number i until two responses have arrived, and compares them.
-func (d retries) client(ctx context.Context, client *http.Client, addrs []string, o fleet.Organization, i int, seen *outcome) error {
-	kind := kinds[i%len(kinds)]
+// write is a write of a client with its own idempotency key.
+type write struct {
+	client           *http.Client
+	proxy, key, name string
+	kind             int
+}
+
+// repeat sends the write until two responses with 2xx have arrived, and compares them.
+func (w write) repeat(ctx context.Context, seen *outcome) error {
+	kind := kinds[w.kind]
 	var first string
 	for {
 		seen.attempts.Add(1)
-		request, err := http.NewRequestWithContext(ctx, kind.method, "http://"+addrs[rand.IntN(2)]+numbered(kind.path, i), strings.NewReader(numbered(kind.body, i)))
+		request, err := http.NewRequestWithContext(ctx, kind.method, "http://"+w.proxy+strings.ReplaceAll(kind.path, "%[1]s", w.name), strings.NewReader(strings.ReplaceAll(kind.body, "%[1]s", w.name)))
 		if err != nil {
 			return err
 		}
 		request.GetBody = nil // net/http must not repeat it behind our back
-		request.Header.Set("Authorization", "Bearer "+o.ServerKey)
+		request.Header.Set("Authorization", "Bearer "+w.key)
 		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Idempotency-Key", fmt.Sprintf("client-%d", i))
-		response, err := client.Do(request)
+		request.Header.Set("Idempotency-Key", w.name)
+		response, err := w.client.Do(request)
 		if err != nil {
 			if !fleet.Pause(ctx, time.Duration(20+rand.IntN(200))*time.Millisecond) {
 				return ctx.Err()
@@ -147,7 +142,7 @@ func (d retries) client(ctx context.Context, client *http.Client, addrs []string
 		case response.StatusCode == http.StatusConflict && strings.Contains(string(body), "IDEMPOTENCY_IN_PROGRESS"):
 			seen.inProgress.Add(1)
 		default:
-			return fmt.Errorf("client %d: %d %s", i, response.StatusCode, body)
+			return fmt.Errorf("%s: %d %s", w.name, response.StatusCode, body)
 		}
 		if !fleet.Pause(ctx, time.Duration(100+rand.IntN(400))*time.Millisecond) {
 			return ctx.Err()
@@ -155,23 +150,9 @@ func (d retries) client(ctx context.Context, client *http.Client, addrs []string
 	}
 }
 
-// numbered fills in the number of a client.
-func numbered(text string, i int) string {
-	if !strings.Contains(text, "%") {
-		return text
-	}
-	return fmt.Sprintf(text, i)
-}
-
 // kill kills the controls in turn, and starts each again at its address, until ctx ends. Both run when it returns.
 func (d retries) kill(ctx context.Context, f *fleet.Fleet, seen *outcome) error {
-	next := int64(0)
-	for i := 0; ; i = 1 - i {
-		for next += killEvery * int64(d.clients); seen.attempts.Load() < next; {
-			if !fleet.Pause(ctx, 5*time.Millisecond) {
-				return nil
-			}
-		}
+	for i := 0; fleet.Pause(ctx, d.killEvery); i = 1 - i {
 		if err := f.Controls[i].Kill(); err != nil {
 			return err
 		}
@@ -182,6 +163,7 @@ func (d retries) kill(ctx context.Context, f *fleet.Fleet, seen *outcome) error 
 		}
 		f.Controls[i] = node
 	}
+	return nil
 }
 
 // count returns how many links, audit entries of creates and stored responses the database has.

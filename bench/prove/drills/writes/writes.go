@@ -18,7 +18,9 @@ import (
 // Command runs the drills with sizes of their own.
 type Command struct {
 	Only    []string      `help:"Names of the drills to run. Default: all."`
-	Clients int           `default:"1000" help:"Clients that repeat their write, each with its own key."`
+	Clients int           `default:"1000" help:"Clients that repeat their writes, each with its own key."`
+	Writes  int           `default:"5" help:"Writes of each client, at least."`
+	Kill    time.Duration `default:"5s" help:"Time between two kills of a control."`
 	Links   int           `default:"1000000" help:"Links of the list that is walked."`
 	Rounds  int           `default:"10" help:"Bulk requests of 1,000 creates, and rounds of the comparison with bare pgx."`
 	Span    time.Duration `default:"2s" help:"Length of such a round."`
@@ -32,7 +34,7 @@ type drill struct {
 
 func (c Command) drills() []drill {
 	return []drill{
-		{"retries", retries{clients: c.Clients, organizations: 20}.run},
+		{"retries", retries{clients: c.Clients, writes: c.Writes, organizations: 20, killEvery: c.Kill}.run},
 		{"bulk", bulk{rounds: c.Rounds}.run},
 		{"walk", walk{links: c.Links}.run},
 		{"bare pgx", ratio{rounds: c.Rounds, organizations: 60, span: c.Span}.run},
