@@ -13,8 +13,10 @@ import (
 
 // page is a page of figures or of raw clicks, as far as this package reads it.
 type page[Row any] struct {
-	AsOf   time.Time `json:"asOf"`
-	Totals struct {
+	AsOf     time.Time `json:"asOf"`
+	Complete bool      `json:"complete"`
+	Missing  []missing `json:"missing"`
+	Totals   struct {
 		Clicks        int64            `json:"clicks"`
 		ByClass       map[string]int64 `json:"byClass"`
 		LateClicks    int64            `json:"lateClicks"`
@@ -24,9 +26,16 @@ type page[Row any] struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
+// missing is a log from which clicks may be absent.
+type missing struct {
+	Slot  string `json:"slot"`
+	State string `json:"state"`
+}
+
 // linkFigure is a row of the figures by link.
 type linkFigure struct {
 	Key     *string          `json:"key"`
+	Clicks  int64            `json:"clicks"`
 	ByClass map[string]int64 `json:"byClass"`
 }
 

@@ -216,6 +216,37 @@ func TestBatchThatIsSentAgainIsCountedOnce(t *testing.T) {
 	check("sent after closing")
 }
 
+// TestRestoredPostgresHasNoOpenLogWithoutAnEdge restores Postgres to a state from before logs of earlier processes were closed.
+func TestRestoredPostgresHasNoOpenLogWithoutAnEdge(t *testing.T) {
+	database := testkit.NewDatabase(t)
+	owner := testkit.Connect(t, database.URL)
+	dir := t.TempDir()
+	for range 2 {
+		r := open(t, options(t, database, dir))
+		r.Register(t.Context())
+		for range 2 {
+			clicksOf(t, r, 10)
+			round(t, r)
+		}
+		if err := r.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first log has both batches in the restored state, the second one only the first.
+	run(t, owner, `alter table click_logs disable trigger all; update click_logs set state = 'open', ended_at = null;
+		delete from click_batches where sequence = 2 and log = (select log from click_logs order by created_at desc limit 1);
+		update click_logs l set through = (select max(through) from click_batches b where b.log = l.log); alter table click_logs enable trigger all`)
+	r := open(t, options(t, database, dir))
+	r.Register(t.Context())
+	round(t, r)
+	if got := value[string](t, owner, `select string_agg(concat_ws(' ', state, case when state = 'lost' then ended_at > through end), ', ' order by state, created_at) from click_logs`); got != "open, closed, closed, lost t" {
+		t.Errorf("logs are %s", got)
+	}
+	if n := r.counts.lost.Load(); n != 1 {
+		t.Errorf("lost_total is %d, expected 1", n)
+	}
+}
+
 // TestRecordInProgressIsShippedWhenItsLogIsGivenUp gives up a log while a request writes a record.
 func TestRecordInProgressIsShippedWhenItsLogIsGivenUp(t *testing.T) {
 	database := testkit.NewDatabase(t)

@@ -87,6 +87,9 @@ func (s *shipper) begin(ctx context.Context) error {
 	if err := s.readFloor(ctx); err != nil {
 		return err
 	}
+	if err := s.closeAgain(ctx); err != nil {
+		return err
+	}
 	row, err := s.stateOf(ctx, id)
 	if err != nil {
 		return err

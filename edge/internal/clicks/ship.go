@@ -345,6 +345,9 @@ func (r *Recorder) drop(l *log) error {
 	l.segments = nil
 	r.mu.Unlock()
 	var err error
+	if l.dir != "" {
+		err = r.store.closed.add(closedLog{l.Log, l.sequence, r.clock.at(time.Now())})
+	}
 	for _, s := range segments {
 		err = errors.Join(err, r.store.release(s))
 	}

@@ -36,6 +36,7 @@ type store struct {
 	unused   []*segment
 	counters int // bytes of the counters of a log
 	entries  int // of a journal
+	closed   closedLogs
 }
 
 // openStore opens a directory, or memory if dir is empty. It returns the segments that belong to logs, by log. Only one process can have
@@ -64,6 +65,9 @@ func openStore(dir string, bytes int64) (*store, map[uuid.UUID][]*segment, error
 		return nil, nil, fmt.Errorf("another process uses the directory: %w", err)
 	}
 	found, err := st.readSegments()
+	if err == nil {
+		st.closed, err = readClosed(dir)
+	}
 	if err != nil {
 		st.close()
 		return nil, nil, err
