@@ -54,7 +54,7 @@ const asOfSQL = `
 	from click_as_of`
 
 // missingSQL returns the logs from which clicks in [$1, $2) may be absent, the newest first. An edge without a log is one that is registered
-// without recording, such as an older release.
+// without recording, such as an older release: the id of a log is the incarnation of its edge. A dead edge whose log was closed has one.
 const missingSQL = `
 	select slot, since, until, state from (
 		select slot, through as since, null::timestamptz as until, 'waiting' as state, created_at from click_logs
@@ -65,7 +65,8 @@ const missingSQL = `
 		union all
 		select slot, null, null, 'off', created_at from click_logs where state = 'off' and created_at < $2
 		union all
-		select slot, null, null, 'off', clock_timestamp() from edges e where not exists (select from click_logs l where l.slot = e.slot and l.state in ('open', 'off'))
+		select slot, null, null, 'off', clock_timestamp() from edges e
+		where not exists (select from click_logs l where l.slot = e.slot and l.state in ('open', 'off')) and not exists (select from click_logs l where l.log = e.incarnation)
 	) m order by coalesce(since, created_at) desc, slot limit $4`
 
 // completeness reads asOf and what is missing of the figures of an organization in [from, to), in one round trip.
