@@ -3,6 +3,7 @@ package clicks
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,34 +85,64 @@ const setReasonsSQL = `
 	update clicks c set class = n.class::click_class, reason = n.reason::click_reason, ruleset = n.ruleset, late = n.late
 	from unnest($1::text[], $2::timestamptz[], $3::uuid[], $4::int[], $5::int[], $6::text[], $7::text[], $8::smallint[], $9::bool[])
 		n (org_key, at, log, sequence, ordinal, class, reason, ruleset, late)
-	where c.org_key = n.org_key and c.at = n.at and c.log = n.log and c.sequence = n.sequence and c.ordinal = n.ordinal`
+	where c.org_key = n.org_key and c.at = n.at and c.log = n.log and c.sequence = n.sequence and c.ordinal = n.ordinal
+	  and c.at between $10 and $11`
 
 const deleteClicksSQL = `
 	delete from clicks c using unnest($1::text[], $2::timestamptz[], $3::uuid[], $4::int[], $5::int[]) n (org_key, at, log, sequence, ordinal)
-	where c.org_key = n.org_key and c.at = n.at and c.log = n.log and c.sequence = n.sequence and c.ordinal = n.ordinal`
+	where c.org_key = n.org_key and c.at = n.at and c.log = n.log and c.sequence = n.sequence and c.ordinal = n.ordinal
+	  and c.at between $6 and $7`
 
 // Append implements Raw. The edges have inserted the clicks already.
 func (table) Append(ctx context.Context, tx pgx.Tx, clicks []Counted, kept time.Time) error {
-	var changed, old clickArrays
+	var changed, old []*Click
 	for i := range clicks {
 		c := &clicks[i]
 		switch {
 		case c.At.Before(kept):
-			old.add(&c.Click)
+			old = append(old, &c.Click)
 		case c.Reason != c.storedReason || c.Ruleset != c.storedRuleset || c.Late != c.storedLate:
-			changed.add(&c.Click)
+			changed = append(changed, &c.Click)
 		}
 	}
-	if len(old.at) > 0 {
-		if _, err := tx.Exec(ctx, deleteClicksSQL, old.keys()...); err != nil {
+	if err := inPortions(old, func(a *clickArrays) error {
+		_, err := tx.Exec(ctx, deleteClicksSQL, append(a.keys(), a.first, a.last)...)
+		return err
+	}); err != nil {
+		return err
+	}
+	return setReasons(ctx, tx, changed)
+}
+
+// setReasons stores class, reason, ruleset and late of the clicks.
+func setReasons(ctx context.Context, tx pgx.Tx, clicks []*Click) error {
+	return inPortions(clicks, func(a *clickArrays) error {
+		_, err := tx.Exec(ctx, setReasonsSQL, append(a.keys(), a.classes, a.reasons, a.rulesets, a.late, a.first, a.last)...)
+		return err
+	})
+}
+
+// changedClicks is the number of clicks per statement that changes clicks one by one, far below what takes 10 s.
+const changedClicks = 2_000
+
+// inPortions calls do with clicks in the order of their times, so that each statement concerns few partitions.
+func inPortions(clicks []*Click, do func(*clickArrays) error) error {
+	slices.SortFunc(clicks, func(a, b *Click) int { return a.At.Compare(b.At) })
+	for part := range slices.Chunk(clicks, changedClicks) {
+		a := clickArrays{first: part[0].At, last: part[len(part)-1].At}
+		for _, c := range part {
+			a.add(c)
+		}
+		if err := do(&a); err != nil {
 			return err
 		}
 	}
-	return changed.set(ctx, tx)
+	return nil
 }
 
 // clickArrays are clicks as parameters of statements.
 type clickArrays struct {
+	first, last         time.Time // the times of the first and the last click
 	orgKeys             []string
 	at                  []time.Time
 	logs                []uuid.UUID
@@ -129,15 +160,6 @@ func (a *clickArrays) add(c *Click) {
 }
 
 func (a *clickArrays) keys() []any { return []any{a.orgKeys, a.at, a.logs, a.sequences, a.ordinals} }
-
-// set stores class, reason, ruleset and late of the clicks.
-func (a *clickArrays) set(ctx context.Context, tx pgx.Tx) error {
-	if len(a.at) == 0 {
-		return nil
-	}
-	_, err := tx.Exec(ctx, setReasonsSQL, append(a.keys(), a.classes, a.reasons, a.rulesets, a.late)...)
-	return err
-}
 
 // isCounted excludes clicks of batches that no roll-up has counted yet.
 const isCounted = ` and not exists (select from click_batches b where b.log = c.log and b.sequence = c.sequence and b.rolled_at is null)`

@@ -185,7 +185,7 @@ func (r *reclassification) step(ctx context.Context, tx pgx.Tx, orgID, orgKey st
 		return done, nil, after, false, err
 	}
 	f := newFigures(visitorsFrom(time.Now(), r.retention))
-	var changed clickArrays
+	var changed []*Click
 	moves = map[[2]click.Class]int64{}
 	moved := false
 	for i := range clicks {
@@ -216,11 +216,11 @@ func (r *reclassification) step(ctx context.Context, tx pgx.Tx, orgID, orgKey st
 			moved = true
 		}
 		c.Reason, c.Ruleset = reason, ruleset
-		changed.add(c)
+		changed = append(changed, c)
 	}
 	done.Clicks = int64(len(clicks))
 	// The clicks come first: the figures of visitors depend on the classes of the clicks that remain.
-	if err := changed.set(ctx, tx); err != nil {
+	if err := setReasons(ctx, tx, changed); err != nil {
 		return done, nil, after, false, err
 	}
 	if moved {
