@@ -224,6 +224,24 @@ func TestEveryTableEqualsACountOverTheClicks(t *testing.T) {
 	}
 }
 
+// Every click of a batch is written again if the batch is late, or too old to be kept.
+func TestLargeBatchThatIsLateIsCounted(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	_, links := w.organization("acme", 3)
+	l := w.log("a", daysAgo(1))
+	l.ship(time.Time{}, someClicks(seeded(t), "acme", links, daysAgo(3), daysAgo(1), 20_000))
+	w.rollUp()
+	w.check()
+
+	w.retention = 0
+	l.ship(time.Time{}, someClicks(seeded(t), "acme", links, daysAgo(3), daysAgo(1), 20_000))
+	w.rollUp()
+	if kept := one[int](w, `select count(*) from clicks where sequence = 2`); kept != 0 {
+		t.Errorf("%d clicks are kept, expected none", kept)
+	}
+}
+
 func TestConcurrentRollUpsCountEachBatchOnce(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
