@@ -598,3 +598,6 @@ func TestPersonWithSeveralOrganizationsChoosesOne(t *testing.T) {
 		t.Error("the cookie is stored")
 	}
 }
+
+// nowIn returns the time in so many seconds, as in a claim.
+func nowIn(seconds int64) int64 { return time.Now().Unix() + seconds }
