@@ -20,8 +20,14 @@ func TestClickPagesInChromium(t *testing.T) {
 		run  func(*testing.T, *testStack, *tab)
 	}{
 		{"clicks show at once", testClicksShow},
+		{"addresses", testClickAddresses},
+		{"filters", testClickFilters},
+		{"time zones", testClickZones},
+		{"by keyboard", testClickKeyboard},
+		{"interruptions", testClickInterruptions},
 		{"looks", testClickLooks},
 		{"a year", testClickYear},
+		{"a link", testClickLinkLooks},
 		{"an edge is missing", testEdgeMissing},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, h, openTab(t, browser, h)) })
@@ -59,7 +65,7 @@ func (h *testStack) visit(t *testing.T, o tenant, code string, headers map[strin
 func (p *tab) shown(tile string, n int) time.Duration {
 	p.t.Helper()
 	begun := time.Now()
-	p.Holds(fmt.Sprintf(`document.querySelector("#tile-%s .value")?.innerText === "%d"`, tile, n))
+	p.Holds(fmt.Sprintf(`document.querySelector("#tile-%s .value")?.innerText?.replaceAll(",", "") === "%d"`, tile, n))
 	return time.Since(begun)
 }
 
@@ -109,11 +115,4 @@ func testClicksShow(t *testing.T, h *testStack, p *tab) {
 	p.Holds(fmt.Sprintf(`document.querySelector(".clicks-of")?.innerText === "%d"`, n+1))
 	p.Press(".clicks-of")
 	p.Holds(`document.querySelector("h1")?.innerText === "Spring sale"`)
-}
-
-// set chooses an option as a person does.
-func (p *tab) set(selector, value string) {
-	p.t.Helper()
-	p.Choose(selector, value)
-	chrome.Evaluate[bool](p.Tab, fmt.Sprintf(`document.querySelector(%q).dispatchEvent(new Event("change"))`, selector))
 }

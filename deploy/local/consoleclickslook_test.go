@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"testing"
+
+	"deeplink/shared/testkit/chrome"
 )
 
 // clickDays inserts clicks of class human and of all others for each link and each of the days before today, as roll-ups would. The numbers differ
@@ -100,25 +102,46 @@ func testClickYear(t *testing.T, h *testStack, p *tab) {
 	p.Holds(`document.querySelector(".readout")?.innerText.includes("Human")`)
 	p.clicksShown()
 	p.look("clicks-year-by-day")
-	p.Press("#as-table")
-	p.look("clicks-year-as-table")
-	p.Press("#as-table")
-	p.Press(`[data-card="link"] li:last-child a`)
+}
+
+// sale creates an organization with one link, and clicks on it for the days before today.
+func (h *testStack) sale(t *testing.T, name string, days int) tenant {
+	t.Helper()
+	o := h.tenant(t, name, "scale", "--app-config", "demo")
+	h.makeLink(t, h.token(t, o, "owner"), `{"path":"/sale","title":"Spring sale","shortCode":"sale","channel":"email","fallbackUrl":"https://shop.example.com/spring"}`)
+	h.insertClicks(t, o, days)
+	return o
+}
+
+// testClickLinkLooks shows the page of a link, the table of its values, a range of two dates and the list of links.
+func testClickLinkLooks(t *testing.T, h *testStack, p *tab) {
+	o := h.sale(t, "Sale Ltd.", 90)
+	h.visit(t, o, "sale", safari)
+	p.signIn(h, o, "owner")
+	p.Holds(`document.querySelector(".clicks-of")?.innerText !== "0"`)
+	p.look("links-with-clicks")
+	p.Press(".clicks-of")
 	p.Says("Human clicks ever")
 	p.clicksShown()
 	p.look("clicks-link")
+	p.Press("#all-classes")
+	p.Press("#as-table")
+	p.Holds(`document.querySelectorAll(".scroll tbody tr").length === 30`)
+	p.clicksShown()
+	p.look("clicks-as-table")
+	p.Press("#as-table")
+	p.Press(".help summary")
 	p.set("#range", "custom")
-	p.Press(`.custom button`)
+	p.Write("#to", "")
+	chrome.Evaluate[bool](p.Tab, `(document.querySelector("#to").value = "2020-01-01", true)`)
+	p.Press(".custom button")
+	p.Says("The last day must not be before the first.")
 	p.look("clicks-custom")
-	p.section("links")
-	p.look("links-with-clicks")
 }
 
 // testEdgeMissing has logs in each state that makes figures incomplete. It is the last test: asOf stands still from then on.
 func testEdgeMissing(t *testing.T, h *testStack, p *tab) {
-	o := h.tenant(t, "Missing Ltd.", "scale", "--app-config", "demo")
-	h.makeLink(t, h.token(t, o, "owner"), `{"path":"/sale","title":"Spring sale","shortCode":"sale","fallbackUrl":"https://shop.example.com/spring"}`)
-	h.insertClicks(t, o, 30)
+	o := h.sale(t, "Missing Ltd.", 30)
 	p.signIn(h, o, "owner")
 	p.section("clicks")
 	p.Says("Complete up to")

@@ -1,5 +1,5 @@
 // A chart of stacked columns over time, drawn as SVG, and the same values as a table.
-import { button, el, fill, number } from "./dom.js"
+import { button, counted, el, fill, number } from "./dom.js"
 
 const height = 240
 const margin = { top: 12, right: 4, bottom: 26 }
@@ -134,7 +134,7 @@ export class Chart {
 
 	textOf(index) {
 		const row = this.data.rows[index]
-		return row ? `${this.words.span(row)}: ${number(sumOf(row))} clicks${this.detailOf(row)}` : "No clicks"
+		return row ? `${this.words.span(row)}: ${counted(sumOf(row), "click")}${this.detailOf(row)}` : "No clicks"
 	}
 
 	draw() {

@@ -38,7 +38,8 @@ export class RangeFilter {
 			fits.length > 1 && select("interval", "Per", fits, fits.some(([key]) => key === interval) ? interval : usual, (value) => page.change({ interval: value === usual ? null : value })),
 			own !== "UTC" && select("zone", "Time zone", [["own", zoneName(own)], ["utc", "UTC"]], utc ? "utc" : "own", (value) => page.change({ utc: value === "utc" })))
 		this.custom.hidden = typeof range === "string"
-		if (!this.custom.hidden && this.custom.childElementCount === 0) this.drawCustom(range)
+		const shown = [...this.custom.querySelectorAll("input")].map(({ value }) => value)
+		if (!this.custom.hidden && (shown[0] !== range.from || shown[1] !== range.to)) this.drawCustom(range)
 		if (focused) document.getElementById(focused)?.focus({ preventScroll: true })
 	}
 
@@ -91,7 +92,7 @@ export class ClassFilter {
 			return el("label", { class: `class ${name}`, for: box.id, title: classWords[name][1] }, box, el("span", { class: "swatch", "aria-hidden": "true" }), `${classWords[name][0]} `, this.counts[name])
 		}
 		this.all = button("All classes", () => page.change({ classes: this.allChosen() ? ["human"] : Object.keys(classes) }), { kind: "quiet small", id: "all-classes" })
-		this.element = el("fieldset", { class: "classes" }, el("legend", { class: "hidden" }, "Classes of clicks"), Object.keys(classes).map(item), this.all)
+		this.element = el("fieldset", { class: "classes" }, el("legend", { class: "unseen" }, "Classes of clicks"), Object.keys(classes).map(item), this.all)
 		this.draw()
 	}
 
@@ -123,5 +124,5 @@ export class ClassFilter {
 export function classHelp() {
 	return el("details", { class: "help small" }, el("summary", {}, "What the classes mean"),
 		el("dl", {}, Object.values(classWords).map(([name, about]) => el("div", {}, el("dt", {}, name), el("dd", { class: "soft" }, about)))),
-		el("p", { class: "soft" }, "A click gets its class from its request headers. Every click is kept with the reason, so you can check each one below."))
+		el("p", { class: "soft" }, "A click gets its class from its request headers. The latest clicks, below, show the reason for each."))
 }

@@ -66,7 +66,7 @@ export class Groups {
 		const bar = el("span", { class: "bar", "aria-hidden": "true" })
 		bar.style.inlineSize = `${row.clicks / most * 100}%`
 		const share = all > 0 ? row.clicks / all : 0
-		return el("li", { class: row.key === null ? "unset" : "" }, bar, el("span", { class: "key anywhere" }, this.keyOf(row)),
+		return el("li", { class: row.key === null ? "unset" : "" }, bar, el("span", { class: "key anywhere", title: this.name === "link" ? null : this.keyOf(row) }, this.keyOf(row)),
 			el("span", { class: "count" }, number(row.clicks), el("span", { class: "soft share" }, share < 0.005 ? " <1 %" : ` ${Math.round(share * 100)} %`)))
 	}
 

@@ -20,7 +20,7 @@ export class Latest {
 		return guard(this.list, this.page.signal, async () => {
 			const answer = await get(`/portal/analytics/clicks/raw${query({ ...this.page.rangeQuery(), class: "all", limit: steps[this.step] })}`, this.page.signal)
 			if (!this.page.state.linkId) await this.name(answer.data)
-			const drawn = JSON.stringify([answer.data, answer.nextCursor !== null, answer.keptSince, this.page.zone])
+			const drawn = JSON.stringify([answer.data, answer.nextCursor !== null, answer.keptSince, answer.to, this.page.zone])
 			if (drawn === this.drawn && this.list.querySelector(".alert") === null) return
 			this.drawn = drawn
 			this.draw(answer)

@@ -1,5 +1,5 @@
 // What the page of clicks says about the figures themselves: up to when they are complete, and which clicks may be missing.
-import { el, fill, icon, number } from "./dom.js"
+import { counted, el, fill, icon, number } from "./dom.js"
 
 // shownMissing is how many missing edges are shown at once.
 const shownMissing = 4
@@ -47,8 +47,6 @@ export function notesOf(figures, { at, old, zone }) {
 	if (zone !== "UTC") notes.push(`Hours and days are those of ${zone.replaceAll("_", " ")}.`)
 	return notes
 }
-
-export const counted = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`
 
 // Completeness is the line that says up to when all figures are complete, and whether they are refreshed.
 export class Completeness {

@@ -225,6 +225,9 @@ export function time(text) {
 
 export const number = (n) => new Intl.NumberFormat().format(n)
 
+// counted is a number of things, such as "1 click" and "2 clicks".
+export const counted = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`
+
 export const chip = (text, kind = "") => el("span", { class: `chip ${kind}` }, text)
 
 // heading begins a section.
