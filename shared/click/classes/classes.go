@@ -45,14 +45,15 @@ func (r *Request) agentOnly() bool {
 
 // Reason returns the rule that control applies to the request.
 func (r *Request) Reason() click.Reason {
-	facts := click.Read([]byte(r.userAgent()))
-	if crawlers.IsCrawler(r.userAgent()) {
+	facts := click.Read([]byte(r.UserAgent()))
+	if crawlers.IsCrawler(r.UserAgent()) {
 		facts |= click.FactListed
 	}
-	return click.Classify(r.evidence(), facts)
+	return click.Classify(r.Evidence(), facts)
 }
 
-func (r *Request) userAgent() string { return r.header("User-Agent") }
+// UserAgent returns the User-Agent, "" if there is none.
+func (r *Request) UserAgent() string { return r.header("User-Agent") }
 
 func (r *Request) header(name string) string {
 	for _, h := range r.Headers {
@@ -63,8 +64,8 @@ func (r *Request) header(name string) string {
 	return ""
 }
 
-// evidence is what the edge stores of the request.
-func (r *Request) evidence() (e click.Evidence) {
+// Evidence is what the edge stores of the request.
+func (r *Request) Evidence() (e click.Evidence) {
 	if r.Method == "HEAD" {
 		e |= click.EvidenceHead
 	}
@@ -85,10 +86,10 @@ func (r *Request) evidence() (e click.Evidence) {
 			e |= click.PlatformHint(value)
 		}
 	}
-	if strings.TrimSpace(r.userAgent()) == "" {
+	if strings.TrimSpace(r.UserAgent()) == "" {
 		e |= click.EvidenceNoAgent
 	}
-	if agent.Parse([]byte(r.userAgent()), []byte(r.header("Sec-CH-UA-Platform"))).Platform == agent.Bot {
+	if agent.Parse([]byte(r.UserAgent()), []byte(r.header("Sec-CH-UA-Platform"))).Platform == agent.Bot {
 		e |= click.EvidenceBotPage
 	}
 	return e
