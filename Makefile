@@ -28,7 +28,7 @@ race: ## the first tier under the race detector
 prove: ## the second tier: whole fleets, faults, broken builds, pages in Chromium
 	@$(SERVERS)
 	@$(DRIVEN)
-	$(TEST) -p 1 -run "$$(.ci/proofs)" $$(.ci/proofs packages)
+	AXE_CORE="$$(.ci/axe)" $(TEST) -p 1 -run "$$(.ci/proofs)" $$(.ci/proofs packages)
 
 check: format deps rules manifests ## format, vet, staticcheck, imports, alerts, manifests, the commands of the documents
 	$(GO) vet ./...

@@ -93,7 +93,7 @@ func (h *testStack) fillShop(t *testing.T) tenant {
 	t.Helper()
 	o := h.tenant(t, "Spring & Sons", "scale", "--app-config", "demo")
 	token := h.token(t, o, "owner")
-	h.operate(t, "domain", "add", o.key, "links.spring-and-sons.example", "--verified")
+	h.operate(t, "domain", "add", o.key, "links."+o.key+".spring-and-sons.example", "--verified")
 	if status, answer := h.ask(t, "POST", "/portal/domains", token, `{"host":"go.example.com"}`); status != 201 {
 		t.Fatalf("%d %s", status, answer)
 	}
@@ -126,6 +126,9 @@ func (p *tab) look(name string) {
 		if wide := chrome.Evaluate[[]string](p.Tab, tooWide); len(wide) > 0 {
 			p.t.Errorf("%s at %d pixels: too wide are %q", name, width, wide)
 		}
+		if found := chrome.Evaluate[[]string](p.Tab, tooSmall); width == 360 && len(found) > 0 {
+			p.t.Errorf("%s at %d pixels: too small for a finger are %q", name, width, found)
+		}
 		if long := chrome.Evaluate[int64](p.Tab, `Math.max(document.documentElement.scrollHeight, (document.querySelector("dialog[open]")?.scrollHeight ?? 0) + 40)`); long > least {
 			p.Size(width, long, false)
 		}
@@ -139,7 +142,14 @@ func (p *tab) look(name string) {
 	}
 	p.Prefer("light")
 	p.Size(1280, 900, false)
+	if found := p.axe(); len(found) > 0 {
+		p.t.Errorf("%s is not accessible: %q", name, found)
+	}
 }
+
+// tooSmall are the controls that are lower than 44 pixels. Links in a text and chips may be.
+const tooSmall = `[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, .main, input:not([type=checkbox]), select, textarea, label.pick, .tick, #sections a")].
+	filter(e => e.checkVisibility() && e.getBoundingClientRect().height < 43.5).map(e => e.tagName + " " + (e.innerText || e.name))`
 
 // blunder matches text that should never be shown to people.
 var blunder = regexp.MustCompile(`false|null|undefined|NaN|\[object`)

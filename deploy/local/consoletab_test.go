@@ -13,12 +13,13 @@ import (
 // tab is the console in the browser of an administrator.
 type tab struct {
 	*chrome.Tab
-	t *testing.T
+	t       *testing.T
+	browser *chrome.Browser
 }
 
 func openTab(t *testing.T, browser *chrome.Browser, h *testStack) *tab {
 	t.Helper()
-	return &tab{t: t, Tab: browser.Open(t, chrome.Options{
+	return &tab{t: t, browser: browser, Tab: browser.Open(t, chrome.Options{
 		Origins:   []string{h.control.URL(), h.identityURL, "blob:", "data:"},
 		Forwarded: true,
 		Expected:  []audits.InspectorIssueCode{audits.InspectorIssueCodePerformanceIssue}, // the browser reports an issue when the test itself reads cookies

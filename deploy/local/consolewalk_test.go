@@ -44,6 +44,11 @@ func TestConsoleInChromium(t *testing.T) {
 		{"two editors", testTwoEditors},
 		{"columns", testColumns},
 		{"empty states", testEmptyStates},
+		{"pages of others", testOtherOrigins},
+		{"a lost renewal", testLostRenewal},
+		{"the keyboard alone", testKeyboardAlone},
+		{"looks of the sign-in", testLooksOfSignIn},
+		{"looks of daily use", testLooksOfDailyUse},
 		{"looks", testLooks},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, h, openTab(t, browser, h)) })

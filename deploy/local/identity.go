@@ -99,8 +99,8 @@ func runIdentity(ctx context.Context, arguments []string) error {
 	return provider.serve(ctx, ln)
 }
 
-// serve responds on ln until ctx ends.
-func (i *identity) serve(ctx context.Context, ln net.Listener) error {
+// handler serves the provider's routes.
+func (i *identity) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, i.public) })
 	mux.HandleFunc("POST /token", i.token)
@@ -109,7 +109,12 @@ func (i *identity) serve(ctx context.Context, ln net.Listener) error {
 	mux.HandleFunc("POST /authorize", i.authorize)
 	mux.HandleFunc("POST /oauth/token", i.exchange)
 	mux.HandleFunc("GET /logout", i.logout)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	return mux
+}
+
+// serve responds on ln until ctx ends.
+func (i *identity) serve(ctx context.Context, ln net.Listener) error {
+	server := &http.Server{Handler: i.handler(), ReadHeaderTimeout: 5 * time.Second}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("identity provider: %w", err)

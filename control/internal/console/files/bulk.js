@@ -17,7 +17,7 @@ async function send({ links, operation }, intent) {
 	const done = [], failed = []
 	for (const result of answer.results) {
 		const link = links[result.index]
-		if (result.error) failed.push({ link, message: [result.error.message, ...(result.error.details ?? []).map((detail) => detail.message)].join(" ") })
+		if (result.error) failed.push({ link, gone: result.status === 404, message: [result.error.message, ...(result.error.details ?? []).map((detail) => detail.message)].join(" ") })
 		else done.push({ link, result: result.result })
 	}
 	return { done, failed, spread }
@@ -61,9 +61,9 @@ export class BulkBar {
 		}
 	}
 
-	// finish shows an outcome. Those that failed stay selected.
+	// finish shows an outcome. Those that failed stay selected, unless they are gone.
 	async finish({ done, failed, spread }, { what, undo = null }) {
-		this.list.select(failed.map(({ link }) => link), failed)
+		this.list.select(failed.filter(({ gone }) => !gone).map(({ link }) => link), failed)
 		const changed = done.filter(({ result }) => result !== "unchanged").map(({ link }) => link)
 		if (done.length) await this.list.changed(what(done.length), { spread }, undo && changed.length > 0 ? () => undo(changed) : null)
 		else await this.list.again()
@@ -104,13 +104,17 @@ export class BulkBar {
 		}, () => ({ links, operation: ({ id }) => ({ op: "delete", id }) }), { what: (n) => `${count(n)} deleted.` })
 	}
 
-	// ask shows a dialog with a form. wantedOf returns what to send for its values. A failure leaves the dialog as it is.
+	// ask shows a dialog with a form. wantedOf returns what to send for its values. The dialog stays if no link was changed.
 	ask(title, lines, { verb, fields, danger = false }, wantedOf, said) {
-		const intent = new Intent()
+		let intent = new Intent()
 		const form = makeForm({
 			groups: [{ fields }], verb, danger, cancel: () => dialog.close(),
 			submit: async (values) => {
 				const outcome = await send(wantedOf(values), intent)
+				if (outcome.done.length === 0) {
+					intent = new Intent() // the service would repeat this answer
+					return form.say(failedAlert(outcome.failed, 0))
+				}
 				dialog.close()
 				await this.finish(outcome, said)
 			},
@@ -122,7 +126,7 @@ export class BulkBar {
 
 function failedAlert(failed, done) {
 	const made = el("div", { class: "alert failures", role: "alert" })
-	fill(made, el("div", {}, el("p", {}, `${count(failed.length)} not changed${done ? `, ${count(done)} changed` : ""}. They are still selected.`),
+	fill(made, el("div", {}, el("p", {}, `${count(failed.length)} not changed${done ? `, ${count(done)} changed` : ""}.`),
 		el("ul", {}, failed.map(({ link, message }) => el("li", {}, `${nameOf(link)}: ${message}`)))))
 	return made
 }

@@ -51,9 +51,11 @@ async function start() {
 		document.title = "Sign in · Deeplink console"
 		if (problem) return showSignIn(gate, problem)
 		if (failed.status !== 401 && failed.status !== 501) return showFailure(gate, failed, () => location.reload())
-		if (failed.code === "SESSION_RENEW") return showSignIn(gate, failed.message, { prompt: "none", label: "Continue" })
+		const retry = () => location.reload()
+		if (failed.code === "SESSION_RENEW") return showSignIn(gate, failed.message, { prompt: "none", label: "Continue", retry })
 		// A 401 without a code is the one for a browser without a cookie, unless the organization of the session is suspended.
-		showSignIn(gate, failed.code === "SESSION_ENDED" ? failed.message : "")
+		if (failed.code === "SESSION_ENDED") return showSignIn(gate, failed.message, { retry })
+		showSignIn(gate, "")
 	}
 }
 

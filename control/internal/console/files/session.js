@@ -83,15 +83,15 @@ export function signInLink(label, { prompt = "", newTab = false, id = "sign-in" 
 
 const gate = (...content) => el("main", { class: "gate" }, el("div", { class: "mark" }, icon("link")), el("h1", {}, "Deeplink console"), ...content)
 
-// showSignIn shows the view for it. why is a text, empty for none.
-export function showSignIn(place, why, { prompt = "", label = "Sign in" } = {}) {
+// showSignIn shows the view for it. why is a text, empty for none. retry, if any, is tried again: another tab may have signed in meanwhile.
+export function showSignIn(place, why, { prompt = "", label = "Sign in", retry = null } = {}) {
 	const told = why && el("div", { class: "alert", role: "alert" }, icon("warn"), el("p", {}, why))
 	const missing = facts.missing.length > 0 && el("p", {}, `Sign-in is not set up. Ask your operator to set ${facts.missing.join(", ")}.`)
 	const link = !missing && !facts.provider && el("p", {}, "You need a sign-in link. Ask your operator for one.")
 	place.replaceChildren(gate(
 		el("p", { class: "soft" }, "Links, apps, domains and keys of your organization."),
 		told || "", missing || "", link || "",
-		facts.provider && !missing ? el("div", { class: "deeds" }, signInLink(label, { prompt })) : ""))
+		el("div", { class: "deeds" }, retry && button("Try again", retry, { kind: "quiet", id: "again" }), facts.provider && !missing && signInLink(label, { prompt }))))
 	place.hidden = false
 	document.getElementById("sign-in")?.focus()
 }
