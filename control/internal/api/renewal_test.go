@@ -228,8 +228,11 @@ func TestCallsDoNotWaitForARenewalWhileTheTokenIsValid(t *testing.T) {
 		t.Errorf("%d renewals, expected 1", renewals())
 	}
 	// An orderly shutdown waits for the renewal and stores its result.
-	stopped := make(chan int, 1)
-	go func() { stopped <- control.Stop() }()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		control.Stop()
+	}()
 	await(t, "the listener to close", func() error {
 		if _, err := v.Try("GET", "/healthz", ""); err == nil {
 			return fmt.Errorf("it is open")
