@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"deeplink/edge/internal/clicks"
 	"deeplink/edge/internal/link"
+	"deeplink/edge/internal/replica"
 	"deeplink/edge/internal/wellknown"
 	"deeplink/shared/ratelimit"
 )
@@ -18,6 +20,13 @@ import (
 func TestMalformedPathsCountAgainstTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 3
+	links, err := replica.New(replica.Options{CacheBytes: 1 << 20, Load: func(_ context.Context, domain, code string) (replica.Result, error) {
+		t.Errorf("%s/%s was looked up: none of these requests may reach the replica", domain, code)
+		return replica.Result{}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name, target, host string
 		status             int
@@ -34,8 +43,7 @@ func TestMalformedPathsCountAgainstTheLimit(t *testing.T) {
 		{"association file of a malformed host", wellknown.ApplePath, "no_host", 404},
 		{"query with too many parameters", "/abcd/x?" + strings.Repeat("&", link.MaxParameters), "go.example.com", 414},
 	} {
-		// There is no replica: none of these requests may reach it.
-		s := newServer(&options{LinkBaseURL: base}, nil, new(errorPages), nil, new(clicks.Recorder), discard)
+		s := newServer(&options{LinkBaseURL: base}, links, new(errorPages), nil, new(clicks.Recorder), discard)
 		s.limiter = ratelimit.NewMemory(ratelimit.Surface{Limit: limit, Window: time.Hour}, 256)
 		ask := func(client int, target, host string) int {
 			status := 0

@@ -23,7 +23,7 @@ func BenchmarkLookup(b *testing.B) {
 			}
 			lookup := func(n int) {
 				name := names[draws[n%len(draws)]]
-				if r.lookup(l, now, time.Hour, maphash.Bytes(r.seed, name), name) == nil {
+				if key := r.Key(name, 4); r.lookup(l, now, time.Hour, key.hash, key.name) == nil {
 					b.Fatalf("%s is not cached", name)
 				}
 			}

@@ -84,8 +84,10 @@ type Replica struct {
 	front    *front // an index over positive
 	positive *cache // keys that resolve
 	negative *cache // keys that do not resolve: separate, so that requests for random codes do not evict links
-	stamps   *stamps
-	lease    atomic.Pointer[lease]
+	// learns says that positive is nearly full and will evict entries.
+	learns atomic.Bool
+	stamps *stamps
+	lease  atomic.Pointer[lease]
 
 	loads         loads
 	organizations sync.Map // custom domain → key of its organization, learned from loads; every load verifies it
@@ -109,9 +111,10 @@ const overhead = 190
 
 // New returns a replica with an empty cache. Get reads Postgres until Run has completed a poll.
 func New(o Options) (*Replica, error) {
+	seed := maphash.MakeSeed()
 	r := &Replica{
 		options: o, incarnation: uuid.NewString(),
-		seed: maphash.MakeSeed(), front: newFront(o.CacheBytes), stamps: newStamps(),
+		seed: seed, front: newFront(o.CacheBytes), stamps: newStamps(seed),
 		left: make(chan struct{}), counts: newCounts(),
 	}
 	var err error
@@ -186,21 +189,36 @@ func (r *Replica) Ready() error {
 	return nil
 }
 
-// Get returns the value of a key. It is nil if the key does not resolve, unless Load returned one with Missing. key has the form of catalog.Key, domain is the length of its first
-// part, and key is not retained. now must have been read after the request was received. The value is shared and must not be changed.
+// Key is a key to look up.
+type Key struct {
+	name   []byte
+	domain int
+	hash   uint64
+}
+
+// Key returns a key for [Replica.Get], and starts to read the memory that Get needs first. name has the form of catalog.Key, domain is the
+// length of its first part. Key does not copy name.
+func (r *Replica) Key(name []byte, domain int) Key {
+	hash := maphash.Bytes(r.seed, name)
+	r.front.prefetch(hash)
+	r.stamps.prefetch(hash)
+	return Key{name, domain, hash}
+}
+
+// Get returns the value of a key. It is nil if the key does not resolve, unless Load returned one with Missing. Get does not retain the
+// key. now must have been read after the request was received. The value is shared and must not be changed.
 //
 // Errors: [ErrUnavailable], or the error of Load for a statement that failed.
-func (r *Replica) Get(now time.Time, key []byte, domain int) ([]byte, error) {
-	hash := maphash.Bytes(r.seed, key)
+func (r *Replica) Get(now time.Time, key Key) ([]byte, error) {
 	// The lease is loaded here, once, before lookup reads a counter. A poll bumps the counters first and stores its lease last, so
 	// counters that are read after the lease include every bump of its poll. This holds for a lease that started after now, too,
 	// which is why covers accepts it. In the other order a request could stall between the two reads: it finds the counters unmoved
 	// while no lease is valid, which is when control no longer waits for this edge. A later poll then bumps the counters and stores
 	// its lease, and the request would take that lease as the right to serve the entry that the poll has just voided.
-	if e := r.lookup(r.lease.Load(), now, r.options.Lease, hash, key); e != nil {
+	if e := r.lookup(r.lease.Load(), now, r.options.Lease, key.hash, key.name); e != nil {
 		return e.value(), nil
 	}
-	return r.miss(hash, string(key), domain)
+	return r.miss(key.hash, string(key.name), key.domain)
 }
 
 // lookup returns the cached entry of a key if l covers now for span and no change has voided the entry, otherwise nil. The caller has
@@ -210,7 +228,7 @@ func (r *Replica) lookup(l *lease, now time.Time, span time.Duration, hash uint6
 		return nil
 	}
 	sampled := sample()
-	if !sampled {
+	if !sampled || !r.learns.Load() {
 		if e := r.front.get(hash); e != nil && e.named(key) && r.stamps.current(e) {
 			return e
 		}
@@ -232,6 +250,7 @@ func (r *Replica) lookup(l *lease, now time.Time, span time.Duration, hash uint6
 // stamps have moved, so lookup does not return it.
 func (r *Replica) remember(hash uint64, e entry) {
 	r.cacheOf(e).Set(hash, e.pointer(), int64(len(e))+overhead)
+	r.learns.Store(r.positive.RemainingCost() < r.positive.MaxCost()/4)
 }
 
 // forget drops from the front index an entry that ristretto no longer holds.

@@ -135,7 +135,7 @@ func (f *fixture) seed(t *testing.T, domainID string) {
 }
 
 func (f *fixture) get(domain, code string) (string, error) {
-	value, err := f.Get(time.Now(), []byte(domain+"/"+code), len(domain))
+	value, err := f.Get(time.Now(), f.Key([]byte(domain+"/"+code), len(domain)))
 	return string(value), err
 }
 
@@ -174,7 +174,7 @@ func TestHitRunsNoQueryAndAllocatesNothing(t *testing.T) {
 	f.loadFrom(func(context.Context, string, string) (Result, error) { return Result{}, errors.New("asked Postgres") })
 	key := []byte("abcd/code")
 	if allocated := testing.AllocsPerRun(200, func() {
-		if value, err := f.Get(time.Now(), key, 4); err != nil || string(value) != "v1" {
+		if value, err := f.Get(time.Now(), f.Key(key, 4)); err != nil || string(value) != "v1" {
 			t.Errorf("Get = %q, %v", value, err)
 		}
 	}); allocated != 0 {

@@ -69,7 +69,7 @@ func (s *stalled) loads(target string) {
 func (s *stalled) loadFrom(load Load) { s.load.Store(&load) }
 
 func (s *stalled) get() (string, error) {
-	value, err := s.Get(time.Now(), []byte(stalledKey), len("abcd"))
+	value, err := s.Get(time.Now(), s.Key([]byte(stalledKey), len("abcd")))
 	return string(value), err
 }
 

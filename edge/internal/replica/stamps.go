@@ -4,7 +4,9 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync/atomic"
+	"unsafe"
 
+	"deeplink/edge/internal/prefetch"
 	"deeplink/shared/feed"
 )
 
@@ -20,7 +22,7 @@ const (
 // stamps holds a counter per tag (striped) and the epoch, which every entry depends on. An entry carries the values that the counters of
 // its tags had before its row was read. It must not be served after one of them has moved.
 type stamps struct {
-	seed  maphash.Seed
+	seed  maphash.Seed // the seed of the hashes of keys
 	epoch atomic.Uint64
 	keys  [keyStripes]atomic.Uint64
 	// scopes are the counters of organizations and domains. They are separate from keys, so that an edited link voids only the few links
@@ -36,7 +38,7 @@ type version struct {
 	keyStripe                        uint32
 }
 
-func newStamps() *stamps { return &stamps{seed: maphash.MakeSeed()} }
+func newStamps(seed maphash.Seed) *stamps { return &stamps{seed: seed} }
 
 // scopeStripe returns the stripe of an organization or a domain. It depends on the name only: on the shared host the two have the same
 // name, and share a counter and thus a cache line.
@@ -44,8 +46,13 @@ func (s *stamps) scopeStripe(tag string) uint16 {
 	_, name, _ := strings.Cut(tag, ":")
 	return uint16(maphash.String(s.seed, name) % scopeStripes)
 }
-func (s *stamps) keyStripe(tag string) uint32 {
-	return uint32(maphash.String(s.seed, tag) % keyStripes)
+
+// keyStripe returns the stripe of a key with this hash. So a lookup has it before it has found the entry.
+func keyStripe(hash uint64) uint32 { return uint32(hash % keyStripes) }
+
+// prefetch starts to read the counter of a key with this hash.
+func (s *stamps) prefetch(hash uint64) {
+	prefetch.Line(uintptr(unsafe.Pointer(&s.keys[keyStripe(hash)])))
 }
 
 // bump voids every entry that depends on tag.
@@ -60,7 +67,8 @@ func (s *stamps) bump(tag string) {
 // counter returns the counter of a tag.
 func (s *stamps) counter(tag string) *atomic.Uint64 {
 	if feed.IsKeyTag(tag) {
-		return &s.keys[s.keyStripe(tag)]
+		_, key, _ := strings.Cut(tag, ":")
+		return &s.keys[keyStripe(maphash.String(s.seed, key))]
 	}
 	return &s.scopes[s.scopeStripe(tag)]
 }
@@ -70,7 +78,7 @@ func (s *stamps) read(orgKey, domain, key string) version {
 	v := version{
 		organizationStripe: s.scopeStripe(feed.OrganizationTag(orgKey)),
 		domainStripe:       s.scopeStripe(feed.DomainTag(domain)),
-		keyStripe:          s.keyStripe(feed.KeyTag(key)),
+		keyStripe:          keyStripe(maphash.String(s.seed, key)),
 	}
 	v.sum = s.sum(v.keyStripe, v.domainStripe, v.organizationStripe)
 	return v

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"hash/maphash"
 	"testing"
 
 	"deeplink/shared/feed"
@@ -12,7 +13,7 @@ func TestBumpOfAnyTagVoidsTheEntry(t *testing.T) {
 	t.Parallel()
 	const name = "go.acme.example/code"
 	for _, tag := range []string{feed.Everything, feed.OrganizationTag("acme"), feed.DomainTag("go.acme.example"), feed.KeyTag(name)} {
-		s := newStamps()
+		s := newStamps(maphash.MakeSeed())
 		e := newEntry(s.read("acme", "go.acme.example", name), name, []byte("value"))
 		if !s.current(e) {
 			t.Fatal("an entry is void although nothing was bumped")
@@ -26,7 +27,7 @@ func TestBumpOfAnyTagVoidsTheEntry(t *testing.T) {
 // TestBumpsOfKeysDoNotVoidOrganizations bumps so many keys that each stripe of a scope would have moved if it contained keys.
 func TestBumpsOfKeysDoNotVoidOrganizations(t *testing.T) {
 	t.Parallel()
-	s := newStamps()
+	s := newStamps(maphash.MakeSeed())
 	before := s.read("acme", "acme", "acme/code")
 	for i := range 20 * scopeStripes {
 		s.bump(feed.KeyTag(fmt.Sprintf("other/%d", i)))
