@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,6 +206,76 @@ func TestHitsDoNotAllocate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestMillionHitsDoNotAllocate counts the allocations of the handler over a million hits, with recording on. It asks the profile of memory,
+// which has the stack of each allocation: those of polls and of the shipper do not count.
+func TestMillionHitsDoNotAllocate(t *testing.T) {
+	const hits = 1_000_000
+	s := warmServer(t)
+	// All requests have the same time, so the window has no length: no request exceeds the limit.
+	s.limiter = ratelimit.NewMemory(ratelimit.Surface{Limit: ratelimit.Resolution.Limit}, 1<<16)
+	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
+	within(t, requestOf(windowsChrome, "/abcd/promo1"), func(ctx *fasthttp.RequestCtx) {
+		ctx.SetRemoteAddr(clientAddr(1)) // that of wireConn is allocated for each call
+		hit := func() {
+			ctx.Response.Header.Reset()
+			s.handle(ctx)
+		}
+		for range 1000 {
+			hit()
+		}
+		before := allocationsIn(t, ".(*server).handle")
+		runtime.MemProfileRate = 1
+		for range hits {
+			hit()
+		}
+		runtime.MemProfileRate = 0
+		if got := allocationsIn(t, ".(*server).handle") - before; got != 0 {
+			t.Errorf("%d allocations over %d hits, expected none", got, hits)
+		}
+		if got := ctx.Response.StatusCode(); got != fasthttp.StatusFound {
+			t.Errorf("status %d", got)
+		}
+	})
+}
+
+// allocationsIn returns how many objects were allocated while a function ran, as far as the profile of memory has them.
+func allocationsIn(t *testing.T, function string) (objects int64) {
+	t.Helper()
+	for range 3 { // the profile has what was allocated before the second to last collection
+		runtime.GC()
+	}
+	records := make([]runtime.MemProfileRecord, 1<<16)
+	n, ok := runtime.MemProfile(records, true)
+	if !ok {
+		t.Fatalf("%d records of memory, more than expected", n)
+	}
+	for _, record := range records[:n] {
+		frames := runtime.CallersFrames(record.Stack())
+		for more := true; more; {
+			var frame runtime.Frame
+			if frame, more = frames.Next(); strings.HasSuffix(frame.Function, function) {
+				objects += record.AllocObjects
+				if record.AllocObjects > 0 {
+					t.Logf("%d objects:%s", record.AllocObjects, stackOf(record))
+				}
+				break
+			}
+		}
+	}
+	return objects
+}
+
+// stackOf returns the functions of an allocation, innermost first.
+func stackOf(record runtime.MemProfileRecord) (functions string) {
+	frames := runtime.CallersFrames(record.Stack())
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		functions += " " + frame.Function
+	}
+	return functions
 }
 
 func BenchmarkRedirectHit(b *testing.B)    { benchmarkHits(b, "redirect", "redirect with query", "data") }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -158,6 +159,7 @@ func (r *Recorder) prepare() error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.active.segments = slices.Grow(r.active.segments, 1) // so that the click that opens the segment does not allocate
 	r.spare = s
 	return nil
 }
