@@ -23,19 +23,19 @@ export function createLink(domains, done) {
 	const intent = new Intent()
 	const before = textsOf({})
 	const shown = { ...before, ...draft }
-	let saved = false
-	const { form, dialog } = show("Create a link", "Create", shown, domains, {
+	const { form } = show("Create a link", "Create", shown, domains, {
 		exists: false,
 		save: async (values) => {
 			const made = await change("POST", "/portal/links", bodyOf(values, {}), { intent })
-			saved = true
+			draft = null
 			await done(made)
 		},
-		cancelled: () => { saved = true },
+		cancelled: () => { draft = null },
 	})
-	dialog.addEventListener("close", () => {
+	// Not when the dialog closes: that event comes after the dialog is gone, and the next key may open the form again before it.
+	form.element.addEventListener("input", () => {
 		const values = form.values()
-		draft = saved || Object.keys(before).every((name) => values[name] === before[name]) ? null : values
+		draft = Object.keys(before).every((name) => values[name] === before[name]) ? null : values
 	})
 	if (draft) form.say(el("p", { class: "note" }, "This is what you typed before. Cancel forgets it."))
 }
