@@ -118,12 +118,13 @@ class LinkList {
 		if (!this.signal.aborted) setRoute("links", { ...this.filters, page: this.page > 1 ? this.page : "" })
 	}
 
-	// changed tells of a change, and whether every edge goes by it already. undo, if any, is offered for a while.
+	// changed shows the list after a change, then tells of the change and whether every edge goes by it already. The list comes first, so that
+	// nothing moves under a person who acts on the message. undo, if any, is offered for a while.
 	async changed(what, { spread }, undo = null) {
+		await this.again()
 		const said = spread ? `${what} Every edge knows.` : `${what} The edges follow within seconds.`
 		if (undo) offerUndo(said, undo)
 		else tell(said)
-		await this.again()
 	}
 
 	// failed shows what went wrong with a change, above the list.
